@@ -1,1 +1,1 @@
-"""What kip30 costs, and how soon it acts: ``python -m benchmarks``. See docs/benchmarks.md."""
+"""Costs and latencies of kip30: ``python -m benchmarks``. See docs/benchmarks.md."""

@@ -38,7 +38,7 @@ def _update(folder: Path, listener: Child) -> dict[str, tuple[int, int]]:
             began = time.monotonic_ns()
             storage.update(KEY, str(number))
             sent[str(number)] = began, time.monotonic_ns()
-        time.sleep(1)  # lest the end be merged with the last change
+        time.sleep(1)  # so that the end is not merged with the last change
         storage.update(KEY, END)
     return sent
 

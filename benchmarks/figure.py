@@ -1,4 +1,4 @@
-"""One measured figure and what is asked of it."""
+"""One measured figure and its target."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ BESIDE = "tooz"
 """The subject that is another library beside kip30."""
 
 REBALANCE = "rebalance"
-"""The subject that is a group which divides its work anew."""
+"""The subject that is a group which divides its work again."""
 
 SCAN = "scan"
 """The subject that is reading in bulk."""
@@ -18,7 +18,7 @@ SCAN = "scan"
 class Figure:
     """A figure without *at_least* and *at_most* is for information.
 
-    *samples* are what *value* was drawn from, in the same unit.
+    *samples* are the measurements behind *value*, in the same unit.
     """
 
     subject: str
@@ -39,14 +39,14 @@ class Figure:
 
     @property
     def target(self) -> str:
-        """What is asked for, in the same unit; nothing if the figure is for information."""
+        """The target, in the same unit; empty if the figure is for information."""
         if self.at_least is not None:
             return f">= {self.at_least:g}"
         return "" if self.at_most is None else f"<= {self.at_most:g}"
 
     @property
     def share(self) -> float:
-        """How much of what is allowed this is: 1 or less meets the target; 0 if there is none."""
+        """The share of the limit that this uses: 1 or less meets the target; 0 if there is none."""
         if self.at_least is not None:
             return self.at_least / self.value
         return self.value / self.at_most if self.at_most else 0

@@ -32,7 +32,7 @@ class Members:
         self._process: Child | None = None
 
     def join(self, sessions: int) -> None:
-        """Have them join, in so many *sessions*, unless they have."""
+        """Make them join in a number of *sessions*, unless they have."""
         if self._process is None:
             self._process = role("members", self._directory, GROUP, MEMBERS, sessions, VALUE)
             self._process.line()

@@ -1,4 +1,4 @@
-"""What 1,000 listeners cost while nothing happens."""
+"""Cost of 1,000 listeners while nothing happens."""
 
 from benchmarks.figure import Figure
 from benchmarks.processes import role

@@ -9,7 +9,7 @@ from benchmarks.stores import started
 
 Operation = Callable[..., object]
 Prepared = tuple[Operation, Iterable[tuple[Any, ...]]]
-"""What to time, and the arguments of each call."""
+"""The operation to time, and the arguments of each call."""
 
 VALUE = "a value of some forty characters, say so"
 MANY = 100

@@ -22,7 +22,7 @@ Use = Callable[[], object]
 """Acquires and releases a lock once."""
 
 Hold = Callable[[], Use]
-"""Acquires a lock, and returns what releases it."""
+"""Acquires a lock, and returns the call that releases it."""
 
 ROUNDS = 200
 WAITERS = (2, 20, 200)
@@ -62,7 +62,7 @@ def holds(locators: list[PluginLocator], *, fair: bool, name: str = "passed on")
 
 
 def free(sides: Mapping[str, Use], least: Mapping[str, float]) -> list[Figure]:
-    """Use each side in turn, lest one has the quiet moments; *least* is asked of the ratios."""
+    """Use each side in turn, so that none has the quiet moments; *least* bounds the ratios."""
     times: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(_WARM_UP + ROUNDS):
         for name, use in sides.items():
@@ -99,7 +99,7 @@ def handed_over(name: str, contenders: list[Hold]) -> list[Figure]:
 
 
 def _hand_overs(contenders: list[Hold], waiters: int) -> list[float]:
-    """Have *waiters* wait, and then each hold it once or more often; return the seconds between."""
+    """Let *waiters* wait, and then each hold it once or more often; return the seconds between."""
     moments = list[tuple[float, float]]()
     times = max(1, _HAND_OVERS // waiters)
 
@@ -121,7 +121,7 @@ def _hand_overs(contenders: list[Hold], waiters: int) -> list[float]:
 
 
 def longest_wait(contenders: list[Hold]) -> list[Figure]:
-    """Have each of the clients hold a fair lock again and again; compare the waits with a cycle."""
+    """Let each of the clients hold a fair lock again and again; compare the waits with a cycle."""
     waits = list[float]()
     start = threading.Barrier(len(contenders) + 1)
 

@@ -1,4 +1,4 @@
-"""What the figures were taken on, in words, and how busy it was."""
+"""The machine on which the figures were taken, in words, and its load."""
 
 import os
 import platform

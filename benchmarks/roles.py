@@ -1,4 +1,4 @@
-"""What the other processes do: ``python -m benchmarks.roles ROLE ARGUMENTS``."""
+"""Roles of the other processes: ``python -m benchmarks.roles ROLE ARGUMENTS``."""
 
 import sys
 import threading
@@ -12,7 +12,7 @@ from benchmarks.stores import started
 from kip30 import Leadership, ValueChange
 
 END = "end"
-"""What the listener stops at."""
+"""The value at which the listener stops."""
 
 _SETTLE_SECONDS = 1.0
 
@@ -27,7 +27,7 @@ def members(directory: str, group: str, number: str, sessions: str, data: str) -
 
 
 def listener(directory: str, key: str) -> None:
-    """Hear of *key* until it is ``END``; then say what was heard when."""
+    """Listen to *key* until it is ``END``; then print each value and when it was heard."""
     heard: list[tuple[str | None, int]] = []
     ended = threading.Event()
 
@@ -45,7 +45,7 @@ def listener(directory: str, key: str) -> None:
 
 
 def candidate(directory: str, service: str, name: str) -> None:
-    """Be nominated until killed, and say when elected."""
+    """Be nominated until killed, and print when elected."""
 
     def elected(leadership: Leadership) -> None:
         say("elected", time.monotonic_ns(), leadership.epoch)
@@ -57,7 +57,7 @@ def candidate(directory: str, service: str, name: str) -> None:
 
 
 def idler(directory: str, listeners: str, keys: str, seconds: str) -> None:
-    """Have listeners on a number of keys; say what that costs in threads, MiB and CPU seconds."""
+    """Add listeners to a number of keys; print their cost in threads, MiB and CPU seconds."""
     process = psutil.Process()
     with started(Path(directory)) as locator:
         registry = locator.listener_registry()

@@ -17,7 +17,7 @@ from benchmarks.processes import Child
 from benchmarks.stores import scratch, settings
 
 GROUPS = (2, 10)
-"""How many runners divide the items."""
+"""Numbers of runners that divide the items."""
 ROUNDS = 15
 ITEMS = 20
 _SETTLE_SECONDS = 0.5

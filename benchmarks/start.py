@@ -1,4 +1,4 @@
-"""What an import and ``kip30 --help`` cost, and what an import must not load."""
+"""Cost of an import and of ``kip30 --help``, and modules that an import must not load."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What SQLite is asked to do, seen from below: every statement of every connection."""
+"""Work of SQLite, seen from below: every statement of every connection."""
 
 import re
 import sqlite3
@@ -17,7 +17,7 @@ class Trace:
         sys.addaudithook(self._hear)
 
     def begin(self) -> None:
-        """Begin anew, with the connections there are by now."""
+        """Begin again, with the connections that exist by now."""
         self._seen.clear()
         for connection in self._connections:
             with suppress(sqlite3.ProgrammingError):  # closed by now

@@ -1,4 +1,4 @@
-"""What is measured of which store."""
+"""The subjects that are measured of each store."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -61,7 +61,7 @@ def names(store: str) -> Iterable[str]:
 
 @contextmanager
 def of(store: str, rows: int | None = None) -> Generator[Measures]:
-    """Yield how to measure *store*, on a server that runs for as long as that.
+    """Yield the measurements of *store*, on a server that runs for as long as the block.
 
     *rows* is how many rows are read in bulk, and the largest size of growth and of groups.
     """

@@ -1,4 +1,4 @@
-"""Results as Markdown: what several stores have side by side, and what one of them has."""
+"""Results as Markdown: figures of several stores side by side, and those of one alone."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -38,7 +38,7 @@ def fill(page: str, shown: Mapping[str, str]) -> str:
 
 
 def _overview(results: Sequence[Results], least: int = 2) -> str:
-    """Return a row for each figure that so many stores have, in the order of those on servers.
+    """Return a row for each figure of at least *least* stores, in the order of those on servers.
 
     Each unit has a table of its own, so that cells are numbers and lines short.
     """

@@ -1,4 +1,4 @@
-"""How values become bytes and come back: text, bytes as they are, JSON, or your own."""
+"""Codecs that turn values into bytes and back: text, bytes as they are, JSON, or your own."""
 
 import json
 from typing import Any, Protocol, TypeVar

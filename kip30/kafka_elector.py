@@ -8,7 +8,7 @@ number and the patch of KAFKA-2921 as text: the adapter writes a number and read
 Both callbacks come from one state machine, `_Callbacks`. It calls one callback at a time, and
 decides what is due only when the previous callback has returned:
 
-    state      what is so                     what is done next, as soon as
+    state      meaning                        next action, as soon as
     FOLLOWING  no term is announced           the newest term is valid: on_becoming -> LEADING
     LEADING    one term is announced          that term is over: on_resigning -> FOLLOWING
 
@@ -42,7 +42,7 @@ from kip30.runtime.term_work import TermWork, ThreadOrTask, present_runner
 log: logging.Logger = logging.getLogger(__name__)
 
 NOBODY: Final = -1
-"""What `LeaderElectorAdapter.leader_id` is while no broker leads, as in Kafka."""
+"""Value of `LeaderElectorAdapter.leader_id` while no broker leads, as in Kafka."""
 
 _PAYLOAD_VERSION = 1
 
@@ -62,8 +62,8 @@ class _Callbacks:
         self._announced: Leadership | None = None  # LEADING if not None; set by `_due`
         # The terms that are not over for the callbacks: they are released in the store afterwards.
         self._work: dict[Leadership, TermWork] = {}
-        self._runner: ThreadOrTask | None = None  # what calls callbacks just now
-        self._caller: threading.Thread | None = None  # the thread that calls callbacks just now
+        self._runner: ThreadOrTask | None = None  # the runner that calls callbacks now
+        self._caller: threading.Thread | None = None  # the thread that calls callbacks now
         self.latest: Leadership | None = None  # announced last, perhaps over; set by `_due`
 
     def elected(self, term: Leadership) -> None:
@@ -297,7 +297,7 @@ class LeaderElectorAdapter(Closeable):
 
 
 def _broker_of(leader: Leader[str]) -> int:
-    """Return the broker id in the record of *leader*; if there is none, log that: `NOBODY`."""
+    """Return the broker id in the record of *leader*; if none, log that and return `NOBODY`."""
     try:
         return _broker_in(json.loads(leader.data))
     except CodecError:

@@ -1,4 +1,4 @@
-"""Keys, namespaces, ids: what may be a name, and the one escape for stores with paths.
+"""Keys, namespaces, ids: the rules for names, and the one escape for stores with paths.
 
 Names are compared code point by code point; nothing is normalised. Two names that look alike may
 still differ.

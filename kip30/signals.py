@@ -42,10 +42,10 @@ _Handler = Callable[[int, FrameType | None], object] | int | None
 _REPEAT_SECONDS = 0.02
 _SPIN_SECONDS = 0.001
 _GRACE_SECONDS = 5.0
-"""How long the main thread may take if no lease says how long."""
+"""Seconds that the main thread may take if no lease sets a limit."""
 
 _STATUS_OF_SIGNAL = 128
-"""What a shell adds to the number of a signal that ended a process."""
+"""Number that a shell adds to that of a signal that ended a process."""
 
 _ENDS_NOTHING = {
     signal.SIGCHLD,

@@ -34,7 +34,7 @@ Guards = Mapping[str, Version]
 """Keys, and the version that each must still have for a write to be done."""
 
 PAGE = 1000
-"""How many names are read at once from a store that can read a part of them."""
+"""Number of names read at once from a store that can read a part of them."""
 
 
 class Fencing(Protocol):

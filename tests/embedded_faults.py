@@ -1,4 +1,4 @@
-"""Faults of one client of the embedded store, for tests of what stands on it."""
+"""Faults of one client of the embedded store, for tests of the code above it."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -12,10 +12,10 @@ from kip30_conformance.driver_faults import ALL, DriverFault, Effect, Interposit
 
 
 class EmbeddedFaults(Interposition):
-    """Makes trouble for one client. Thread-safe.
+    """Injects faults into one client. Thread-safe.
 
     Attributes:
-        end_session: Ends the session in the store, and does not count.
+        end_session: Ends the session in the store; not counted as a fault.
     """
 
     def __init__(self, backend: EmbeddedBackend) -> None:
@@ -25,14 +25,14 @@ class EmbeddedFaults(Interposition):
         self._sessions = resources.sessions
         self._seconds = resources.sessions._context.operation_timeout_seconds
         self._expired = 0
-        # Held while watches are notified, so that none is when pausing them has returned.
+        # Held while watches are notified, so that none is once pausing them has returned.
         self._notifying = threading.RLock()
         self._watches_paused = False
         wrap(resources.watches, "deliver", self._deliver)
 
     @property
     def renewals_paused(self) -> bool:
-        """Whether the session is not renewed, as in a hung process."""
+        """True while the session is not renewed, as in a hung process."""
         return self._sessions._renewals_paused
 
     @renewals_paused.setter
@@ -41,7 +41,7 @@ class EmbeddedFaults(Interposition):
 
     @property
     def watches_paused(self) -> bool:
-        """Whether no watch is notified; what it missed comes after."""
+        """True while no watch is notified; the changes it missed are delivered afterwards."""
         return self._watches_paused
 
     @watches_paused.setter

@@ -1,6 +1,6 @@
 """One server of each store for all processes of a test run.
 
-What a Cassandra costs before its first answer is twenty seconds of a processor, and it is slow long
+A Cassandra needs twenty seconds of a processor before its first answer, and it is slow long
 after; six processes of xdist with one each spend more on that than on their tests. So the process
 that began the run starts a server when a test asks for it first, and ends it with the run.
 Namespaces keep the tests of a shared server apart. A test that stops or restarts servers, or fills
@@ -29,20 +29,20 @@ OPTIONS: Mapping[str, Sequence[str]] = {
     # timeout.
     "zookeeper": ["forceSync=no"],
 }
-"""What the servers of a store are started with, by its name."""
+"""Options with which the servers of a store are started, by its name."""
 
 _HOST = "server_host"
 
 
 class Place(NamedTuple):
-    """Where a server is that another process has started."""
+    """The ports and the version of a server that another process has started."""
 
     nodes: Sequence[NodePorts]
     version: str
 
 
 class ServerHost:
-    """Starts each store's server once, and answers other processes where it is. Thread-safe."""
+    """Starts each store's server once, and reports its place to other processes. Thread-safe."""
 
     def __init__(self) -> None:
         """Listen to other processes."""
@@ -58,7 +58,7 @@ class ServerHost:
 
     @property
     def address(self) -> str:
-        """Where other processes ask."""
+        """The address for requests of other processes."""
         address: str = self._listener.address
         return address
 
@@ -114,7 +114,7 @@ class SharedServers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a process of xdist where the host is."""
+        """Pass the address of the host to a process of xdist."""
         assert self._host is not None
         node.workerinput[_HOST] = self._host.address
 
@@ -152,7 +152,7 @@ def ask(address: str, name: str) -> Place:
 
 @contextmanager
 def shared_servers(config: pytest.Config) -> Generator[Callable[[str], Ensemble]]:
-    """Yield what returns the shared server of a store, by its name."""
+    """Yield a function that returns the shared server of a store, by its name."""
     (plugin,) = (
         one for one in config.pluginmanager.get_plugins() if isinstance(one, SharedServers)
     )

@@ -29,7 +29,7 @@ LINK_ALONE = re.compile(r"\[\S+\]\(\S+\)")
 SECOND_SENTENCE = re.compile(r"[.!?] +\S|<br")
 GENERATED_FROM_THE_SUITES = ROOT / "docs" / "support.md"
 MOST_PER_THOUSAND = {0.3: {"told"}, 0.2: {"whoever", "somebody", "nobody", "whatever"}}
-"""How often words that name no subject may occur among a thousand words of documents."""
+"""Most occurrences of words that name no subject in a thousand words of documents."""
 CASES = re.compile(r"\[([A-Z]\d+(?:[^\w\]]+[A-Z]\d+)*)\]")
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 

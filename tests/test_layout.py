@@ -1,4 +1,4 @@
-"""Where things are, and in which words: every store has the same files, and few of its own."""
+"""Layout and wording of the code: every store has the same files, and few of its own."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ REQUIRED = {
     "storage",
     "watch",
 }
-"""What every store has."""
+"""The files of every store."""
 COMMON = {
     "claims": "what members and leaders share, unless the two have nothing in common there",
     "observation_order": "the order of answers, where the store does not number its states itself",
@@ -37,21 +37,21 @@ COMMON = {
 BEGINS = {
     "backend": r".+ as a backend\.",
     "calls": "One request to the store",
-    "claims": "What members and leaders share: ",
+    "claims": "Shared code of members and leaders: ",
     "resources": "Resources that the drivers of one backend share, ",
     "election": "Leaders: ",
-    "errors": "From what .+ say to kip30's errors: ",
+    "errors": "Conversion of errors of .+ to kip30's: ",
     "membership": "Members: ",
     "observation_order": "One order over all answers of a backend, ",
     "row_decoding": "Decoding rows: ",
     "scanning": "Reading the store in bulk: ",
     "session": "The session of a backend: ",
-    "settings": "What an operator can say about ",
+    "settings": "Settings of .+, as an operator writes them",
     "target_states": "Reading targets: ",
     "storage": "Records: ",
     "watch": "Observing targets: ",
 }
-"""What the docstring of each file begins with, in every store: one name holds the same thing."""
+"""Beginnings of the docstring of each file, in every store: one name holds the same thing."""
 OWN = {
     "embedded": {
         "change_signal": "no server sends notifications",
@@ -80,12 +80,14 @@ OWN = {
         "schema": "clients may make the tables",
     },
 }
-"""What only one store has, and why."""
+"""The files of one store alone, with the reason."""
 MOST_FILES = 23
 MOST_LINES = 450
 MOST_TOP = 16
 MOST_PER_THOUSAND = {0.4: {"told"}, 0.8: {"whoever", "somebody", "nobody", "whatever"}}
-"""How often words that name no subject may occur among a thousand words of docstrings."""
+"""Limits for words that name no subject, per thousand words of docstrings."""
+QUESTIONS = {"what", "who", "whose", "whom", "which", "how", "whether", "why"}
+"""No docstring begins with them, and no name of a test: its subject has a name."""
 RETRY = {"retry", "retries", "retried", "retrying"}
 LEAST_RETRY_PER_THOUSAND = 0.1
 LEAST_COMMENTS_PER_LINE = 0.02
@@ -192,6 +194,23 @@ def test_docstrings_are_in_the_field_s_words() -> None:
 def test_docstrings_call_a_retry_a_retry() -> None:
     words = re.findall(r"[a-z']+", " ".join(docstrings()).lower())
     assert 1000 * sum(word in RETRY for word in words) / len(words) >= LEAST_RETRY_PER_THOUSAND
+
+
+def test_no_docstring_begins_with_a_question_word() -> None:
+    firsts = [text for text in docstrings() if text.split(maxsplit=1)[:1]]
+    found = [text for text in firsts if text.split()[0].lower() in QUESTIONS]
+    assert not found
+
+
+def test_no_test_is_named_by_a_question_word() -> None:
+    """The part after the id is the name of a case of the suite."""
+    names = [
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^(?:async )?def test_(\w+)", path.read_text(), re.MULTILINE)
+    ]
+    assert len(names) > 1000
+    assert not [name for name in names if name.split("_")[0] in QUESTIONS]
 
 
 @pytest.mark.parametrize("folder", COMMENTED)

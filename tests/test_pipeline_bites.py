@@ -1,7 +1,7 @@
-"""Tests of the pipeline that pass whatever it does prove nothing: each mutant fails the one named.
+"""Mutants of the pipeline: each one fails the test that it names, or that test proves nothing.
 
 A mutant is a copy of the packages with one mistake in it, which comes first on the path of the
-test's process and of Spark's workers. It takes the extra ``spark``, and all servers.
+test's process and of Spark's workers. They need the extra ``spark``, and all servers.
 """
 
 import os
@@ -84,7 +84,7 @@ def ended(name: str, edits: tuple[Edit, ...], nodes: list[str], folder: Path) ->
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
-    """Kill *process* with its group, and what it started outside of that."""
+    """Kill *process* with its group, and the processes that it started outside of that."""
     family = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGKILL)
     for one in family:

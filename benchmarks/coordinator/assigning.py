@@ -1,4 +1,4 @@
-"""How long assignors take: ``python -m benchmarks.coordinator.assigning [--rounds N]``.
+"""Time that assignors take: ``python -m benchmarks.coordinator.assigning [--rounds N]``.
 
 Divides 10,000 items, of 100 topics, among 1,000 members: from nothing, after 100 of them have gone,
 and after 100 have come back. With *equal* topics every member subscribes to all of them; with

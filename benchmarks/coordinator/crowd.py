@@ -1,7 +1,7 @@
 """Members of a group in one process: ``python -m benchmarks.coordinator.crowd …``.
 
 SPOT NAMESPACE SESSION_SECONDS ITEMS names the group. Each line of the input is a verb of `Crowd`.
-The process says ``took`` whenever all its members have taken up the same generation.
+The process prints ``took`` whenever all its members have taken up the same generation.
 """
 
 import sys
@@ -34,7 +34,7 @@ class Crowd:
         self._lock = threading.Lock()
 
     def start(self, number: str) -> None:
-        """Start so many members, and say when that began."""
+        """Start *number* members, and print when that began."""
         added = [CrowdMember(self) for _ in range(int(number))]
         with self._lock:
             self._members += added
@@ -43,7 +43,7 @@ class Crowd:
             one.start()
 
     def leave(self) -> None:
-        """Have the newest member leave, and say when that began."""
+        """Make the newest member leave, and print when that began."""
         with self._lock:
             gone = self._members.pop()
             self._taken.pop(gone.member_id, None)
@@ -51,7 +51,7 @@ class Crowd:
         gone.leave()
 
     def coordinator(self) -> tuple[PluginLocator, int]:
-        """Return what each member is made with."""
+        """Return the arguments of each member."""
         return self._locator, self._count
 
     def take(self, member_id: str, generation: int, items: int) -> None:

@@ -1,4 +1,4 @@
-"""A group of several processes, and how long it takes to divide its work anew."""
+"""A group of several processes, and the time it takes to divide its work again."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _PATIENCE_SECONDS = 600.0
 
 
 class Taken(NamedTuple):
-    """What the members of one process have taken up, and at which moment the last one had."""
+    """The share that members of one process have taken up, and the moment when the last one had."""
 
     generation: int = -1
     members: int = 0
@@ -29,21 +29,21 @@ class Taken(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What all processes have used so far, or use in a second: ms of CPU, and requests."""
+    """The use of all processes so far, or in a second: ms of CPU, and requests."""
 
     cpu: float
     requests: float
 
 
 class Round(NamedTuple):
-    """One rebalance: its ms, and what all processes have used for it beyond a rest as long."""
+    """One rebalance: its ms, and the use of all processes for it beyond a rest as long."""
 
     wall: float
     spent: Spent
 
 
 class Held(NamedTuple):
-    """What all processes hold: threads, and MiB of memory."""
+    """Threads and MiB of memory of all processes."""
 
     threads: int
     memory: float
@@ -80,13 +80,13 @@ class Gathering:
         self._await_shared()
 
     def join(self) -> Round:
-        """Have one member join."""
+        """Make one member join."""
         self._taken[self._spare] = Taken()
         self._spare_has_member = True
         return self._measured(lambda: self._told("start 1"))
 
     def leave(self) -> Round:
-        """Have the same member leave."""
+        """Make the same member leave."""
         del self._taken[self._spare]
         self._spare_has_member = False
         return self._measured(lambda: self._told("leave"))
@@ -104,7 +104,7 @@ class Gathering:
         return (self._await_shared() - killed) / 1e6
 
     def rest(self, seconds: float) -> Spent:
-        """Return what all processes use in each second of so many; rounds count without it."""
+        """Return the use of all processes per second, over *seconds*; rounds count without it."""
         before, began = self._spent(), time.monotonic()
         time.sleep(seconds)
         spent, took = self._spent(), time.monotonic() - began

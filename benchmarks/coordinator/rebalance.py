@@ -1,4 +1,4 @@
-"""How long a group takes to divide its work anew, over what the store itself needs for that.
+"""Time of a group to divide its work again, over the time that the store itself needs for that.
 
 The floor of a round is three times the time from a write to the callback in another process, and
 one reading of a group of that size. A round takes from its cause to the last `on_join_complete`.
@@ -23,7 +23,7 @@ _REST_SECONDS = 10.0
 _WRITES = 3
 _LOOK_SLACK_MS = 50.0
 _LOCK_DELAY = {"consul": 0.1}
-"""What follows the session timeout until a killed client's claims are free, as a share of it."""
+"""Delay after the session timeout until a killed client's claims are free, as a share of it."""
 
 
 class Size(NamedTuple):
@@ -43,7 +43,7 @@ SIZES = (Size(1, 100, 15, 3), Size(10, 1_000, 7, 2), Size(100, 10_000, 3, 1))
 
 
 class Targets(NamedTuple):
-    """What is asked: of 10 members over the floor, of others in ms, and of a killed leader."""
+    """Targets: of 10 members over the floor, of others in ms, and of a killed leader."""
 
     over_floor: float | None
     most_ms: dict[int, float]
@@ -130,7 +130,7 @@ def _rounds(spot: Spot, group: Gathering, size: Size, floor: float) -> Iterator[
 
 
 def _most_ms(spot: Spot, size: Size) -> float | None:
-    """Return how many ms a round may take; on a store that is polled, that is some looks."""
+    """Return how many ms a round may take; on a store that is polled, a few polls."""
     if spot.store == "cassandra" and size.members == PROCESSES:
         with spot.started() as locator:
             return _WRITES * locator.backend.limits.observe_seconds * 1e3 + _LOOK_SLACK_MS

@@ -1,1 +1,1 @@
-"""How cost grows with the number of keys, members, listeners, sessions and services."""
+"""Growth of cost with the number of keys, members, listeners, sessions and services."""

@@ -1,4 +1,4 @@
-"""A leader that resigns, or a lock released, among many that wait: how long until the next one."""
+"""A leader that resigns, or a lock released, among many that wait: the time until the next one."""
 
 import subprocess
 import time
@@ -74,7 +74,7 @@ class _Crowd:
         self._leader = self._next_leader()
 
     def hand_over(self) -> float:
-        """Have the leader resign, and return the milliseconds until the next one knows."""
+        """Make the leader resign, and return the milliseconds until the next one knows."""
         time.sleep(_SETTLE_SECONDS)
         leader = self._leader
         self._told.clear()

@@ -1,4 +1,4 @@
-"""What one event costs a listener, by the size of what it listens to."""
+"""Cost of one event for a listener, by the size of its target."""
 
 import time
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def keys(spot: Spot, size: int) -> dict[str, float]:
 
 
 def updates(spot: Spot, size: int) -> dict[str, float]:
-    """Return the CPU that an update costs a listener of keys, which hears nothing of it."""
+    """Return the CPU that an update costs a listener of keys, which it does not notify."""
     name = f"updates-{size}"
     with writing(spot, name, "values", size) as writer, spot.started(name) as locator:
         _ready(writer)

@@ -1,4 +1,4 @@
-"""How a cost grows between two sizes."""
+"""Growth of a cost between two sizes."""
 
 from collections.abc import Mapping
 from math import log

@@ -1,4 +1,4 @@
-"""How figures of growth are named, so that a table finds the row and the size of each."""
+"""Names of the figures of growth, by which a table finds the row and the size of each."""
 
 GROWTH = "growth"
 """The subject."""

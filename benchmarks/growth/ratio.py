@@ -1,4 +1,4 @@
-"""How much dearer each cost is at its largest size than at a small one, for the drawing."""
+"""Ratio of each cost at its largest size to that at a small one, for the drawing."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What sessions and led services cost while nothing happens."""
+"""Cost of sessions and led services while nothing happens."""
 
 import os
 import re
@@ -93,6 +93,6 @@ def _sockets() -> str:
 
 
 def segments(sockets: str, process: int) -> int:
-    """Add up what the sockets of *process* have sent, as ``ss -tinpHO`` tells."""
+    """Add up what the sockets of *process* have sent, as ``ss -tinpHO`` reports it."""
     mine = (line for line in sockets.splitlines() if f"pid={process}," in line)
     return sum(int(found) for line in mine for found in _SEGMENTS.findall(line))

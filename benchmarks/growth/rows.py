@@ -1,4 +1,4 @@
-"""Which rows there are, how large each gets on which store, and what is asked of it."""
+"""The rows, the sizes of each on each store, and its bounds."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -51,7 +51,7 @@ def sizes(row: str, store: str, most: int) -> list[int]:
 
 
 class Bound(NamedTuple):
-    """What is asked at *size*; over the value at *base*, if there is one."""
+    """A bound for the value at *size*; over the value at *base*, if there is one."""
 
     stores: Sequence[str]
     size: int

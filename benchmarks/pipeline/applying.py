@@ -26,7 +26,7 @@ _DATA = b"x" * 100
 
 
 class Ratios(NamedTuple):
-    """How fast the applier was, as a multiple of what it is compared with.
+    """Speed of the applier, as a multiple of the speed that it is compared with.
 
     Attributes:
         against_write_many: Of `write_many` of the same records.

@@ -1,4 +1,4 @@
-"""What is read: many small namespaces, and one that has half of all rows."""
+"""The data that is read: many small namespaces, and one that has half of all rows."""
 
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b

@@ -73,7 +73,7 @@ class Memory:
 
 @dataclass(slots=True, kw_only=True)
 class Results:
-    """What was measured.
+    """The measured values.
 
     Attributes:
         keys: How many keys the stores had.

@@ -37,7 +37,7 @@ class Plan(NamedTuple):
 
 
 def measure(place: "Place | None" = None, rows: int | None = None) -> list[Figure]:
-    """Measure the store at *place*, the embedded one if there is none, with so many *rows*."""
+    """Measure the store at *place*, the embedded one if there is none, with *rows* rows."""
     name = place.store if place else "embedded"
     number = rows or _FEWER.get(name, _ROWS)
     with _settings(place) as settings:

@@ -1,4 +1,4 @@
-"""How long calls take, by the wall clock and of the process's CPU time."""
+"""Durations of calls, by the wall clock and of the process's CPU time."""
 
 import time
 from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""What kip30 costs on real servers, beside the client libraries it uses."""
+"""Costs of kip30 on real servers, beside the client libraries it uses."""

@@ -1,4 +1,4 @@
-"""Who wants to lead."""
+"""A candidate for leadership."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -13,7 +13,7 @@ class Candidate(ABC):
 
     @abstractmethod
     def campaign(self) -> None:
-        """Become the leader, or be ready to when nobody leads."""
+        """Become the leader, or be ready to as soon as there is none."""
 
     @abstractmethod
     def resign(self) -> int:

@@ -15,7 +15,7 @@ _AT_MOST_SECONDS = 10.0
 
 
 def measure(place: Place) -> list[Figure]:
-    """Whatever is raised in one of the processes ends it, and this."""
+    """Measure until all processes are done; an error in one of them ends it, and this."""
     with ExitStack() as stack:
         crowd = _crowd(stack, place)
         began = time.monotonic_ns()

@@ -17,7 +17,7 @@ _NAME = "kill -9 to on_elected"
 
 
 class Wait(NamedTuple):
-    """How long a dead leader's claim is good for: the session, and what passes then."""
+    """The validity of a dead leader's claim: the session, and the time that passes then."""
 
     session_seconds: float = 4.0
     later_seconds: float = 0.0

@@ -45,7 +45,7 @@ def _write(
             time.sleep(pace.pause(number, _LEAST_PAUSE_SECONDS))
             sent[side][str(number)] = time.monotonic_ns()
             one.write(str(number))
-    time.sleep(1)  # lest the end be merged with the last change
+    time.sleep(1)  # so that the end is not merged with the last change
     for one in wires.values():
         one.write(END)
     return sent

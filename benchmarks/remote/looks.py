@@ -1,4 +1,4 @@
-"""What looking costs while nothing happens: reads of the store, as its server counts them."""
+"""Cost of polling while nothing happens: reads of the store, as its server counts them."""
 
 import time
 from contextlib import closing
@@ -44,4 +44,4 @@ def _reads(client: Client) -> int:
 
 
 def _ignore(_change: object) -> None:
-    """Hear of nothing."""
+    """Ignore the change."""

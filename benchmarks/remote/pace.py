@@ -1,4 +1,4 @@
-"""How a store is watched: told of changes, beside the raw client, or looking now and then."""
+"""Ways to watch a store: by notifications, beside the raw client, or by polling."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from benchmarks.remote.place import Place
 _RESTS = 3
 _FEWER = 4
 _WITH_READS = 1.05
-"""Of the bound: what is looked at now and then has to be written and read, too."""
+"""Of the bound: a value that is polled has to be written and read, too."""
 
 Times = Mapping[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True)
 class Pace:
-    """*bound* is how many seconds late observers may hear of a change; 0 where they are told.
+    """*bound* is how many seconds late observers may hear of a change; 0 with notifications.
 
-    Who looks now and then looks more often after a change. So there is a rest between changes,
-    fewer of them, and no raw client: it would do the same as seldom as it is told to.
+    A client that polls does so more often after a change. So there is a rest between changes,
+    fewer of them, and no raw client: it would poll just as rarely as it is set to.
     """
 
     bound: float
@@ -36,12 +36,12 @@ class Pace:
         return most // _FEWER if self.bound else most
 
     def pause(self, number: int, least: float) -> float:
-        """Return *least* seconds and up to twice as many more, lest anything beat in time."""
+        """Return 1 to 3 times *least*, or 3 to 4 bounds, so that nothing beats in time."""
         share = number * 7919 % 1000 / 1000
         return self.bound * (_RESTS + share) or least * (1 + 2 * share)
 
     def figures(self, subject: str, name: str, times: Times, at_most: float) -> list[Figure]:
-        """Return what came of *times*, in ms; *at_most* is over the raw client's."""
+        """Return the figures of *times*, in ms; *at_most* is over the raw client's."""
         names = {"library": f"{name}, median", "raw": f"{name}, raw, median"}
         medians = [
             Figure(subject=subject, name=names[side], value=middle(one), unit="ms", samples=one)

@@ -1,4 +1,4 @@
-"""Which store to measure, and where it is."""
+"""The store to measure, and its place."""
 
 from typing import NamedTuple, Self
 
@@ -19,7 +19,7 @@ STORES = tuple(_ADDRESSES)
 
 
 class Place(NamedTuple):
-    """A *store* at ``host:port``. As text it can be told to other processes."""
+    """A *store* at ``host:port``. As text it can be passed to other processes."""
 
     store: str
     address: str
@@ -42,7 +42,7 @@ class Place(NamedTuple):
     def observe_seconds(self) -> float:
         """Return how late observers may hear of a change, as the backend declares it.
 
-        It is 0 where the store tells them.
+        It is 0 where the store notifies them.
         """
         with self.started() as locator:
             return locator.backend.limits.observe_seconds

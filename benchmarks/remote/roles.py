@@ -1,4 +1,4 @@
-"""What the other processes do: ``python -m benchmarks.remote.roles ROLE ARGUMENTS``."""
+"""Roles of the other processes: ``python -m benchmarks.remote.roles ROLE ARGUMENTS``."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ from benchmarks.remote.sides import wire
 from benchmarks.roles import say
 
 END = "end"
-"""What the listener stops at."""
+"""The value at which the listener stops."""
 
 
 def started(name: str, *arguments: object) -> Child:
@@ -23,7 +23,7 @@ def started(name: str, *arguments: object) -> Child:
 
 
 def listener(side: str, place: str) -> None:
-    """Hear of the key until it is ``END``; then say what was heard when."""
+    """Listen to the key until it is ``END``; then print each value and when it was heard."""
     heard: list[tuple[str, int]] = []
     ended = Event()
 
@@ -32,7 +32,7 @@ def listener(side: str, place: str) -> None:
         if value == END:
             ended.set()
 
-    one = wire(side, Place.parse(place))  # kept, for what nobody keeps is closed
+    one = wire(side, Place.parse(place))  # kept, because without a reference it is closed
     one.listen(hear)
     say("listening")
     ended.wait()
@@ -41,7 +41,7 @@ def listener(side: str, place: str) -> None:
 
 
 def candidate(side: str, place: str) -> None:
-    """Campaign and resign when told so, and say when, and when elected."""
+    """Campaign and resign on request, and print when, and when elected."""
     one = candidate_of(side, Place.parse(place), _say_elected)
     for line in sys.stdin:
         if line.strip() == "campaign":
@@ -52,7 +52,7 @@ def candidate(side: str, place: str) -> None:
 
 
 def mortal(place: str, session_seconds: str) -> None:
-    """Be nominated until killed, and say when elected."""
+    """Be nominated until killed, and print when elected."""
     one = LibraryCandidate(
         Place.parse(place), _say_elected, service="crash", session_seconds=float(session_seconds)
     )
@@ -62,7 +62,7 @@ def mortal(place: str, session_seconds: str) -> None:
 
 
 def contender(place: str, kind: str, number: str) -> None:
-    """Join or campaign when told so, and say when that was done, and whether we lead."""
+    """Join or campaign on request, and print when that was done, and whether we lead."""
     with Place.parse(place).started("crowd") as locator:
         locator.storage().get("bench/one")  # so that nothing is left to connect
         say("ready")
@@ -77,7 +77,7 @@ def contender(place: str, kind: str, number: str) -> None:
 
 
 def watcher(side: str, place: str) -> None:
-    """Say when somebody has joined or left the group, as Tooz's loop or kip30 tells it."""
+    """Print when a member has joined or left the group, as Tooz's loop or kip30 reports it."""
     from benchmarks.remote.tooz_roles import watch  # noqa: PLC0415  as in sides
 
     _kept = watch(side, Place.parse(place), lambda what: say(what, time.monotonic_ns()))

@@ -1,4 +1,4 @@
-"""What is measured of a store: operations that both sides of a comparison offer."""
+"""The measured operations of a store, which both sides of a comparison offer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _JOINING = "joining"
 
 
 class Side(ABC):
-    """Who does them: kip30, or the raw client by the requests that kip30 sends.
+    """One side: kip30, or the raw client by the requests that kip30 sends.
 
     From the beginning a key is there, and a service has a leader.
     """
@@ -61,7 +61,7 @@ class Side(ABC):
 
 
 class Preparation:
-    """Prepares what is to be timed on one *side*."""
+    """Prepares the operations that are to be timed on one *side*."""
 
     def __init__(self, side: Side) -> None:
         self._side = side

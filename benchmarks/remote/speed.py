@@ -16,7 +16,7 @@ _TIMING = ("--worker", "--quiet", "--warmups", "1", "--values", "7")
 
 
 class Batch(NamedTuple):
-    """Operations that are timed in one process, with so many calls for each value."""
+    """Operations that are timed in one process, with *loops* calls for each value."""
 
     loops: int
     at_least: Mapping[str, float | None]

@@ -42,7 +42,7 @@ class ToozCandidate(Candidate):
 
 
 def watch(side: str, place: Place, told: Told) -> object:
-    """Have *told* called with ``joined`` and ``left``; whoever watches is what is returned."""
+    """Call *told* with ``joined`` and ``left``; return the object that watches."""
     if side == "library":
         return _watch_with_kip30(place, told)
     return _watch_with_tooz(place, told, float(side.partition(":")[2]))

@@ -1,4 +1,4 @@
-"""All suites in one place: what `kip30 conform` runs, and a store's test file subclasses."""
+"""All suites in one place, run by `kip30 conform` and subclassed by a store's test file."""
 
 from kip30_conformance.fault_suites.commit_faults import CommitFaultTests
 from kip30_conformance.fault_suites.controller_faults import ControllerFaultTests

@@ -1,4 +1,4 @@
-"""What the suite can prove: every check with its case, its level, and a sentence."""
+"""The catalogue of the suite: every check with its case, its level, and a sentence."""
 
 import inspect
 import json

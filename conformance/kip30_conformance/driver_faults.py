@@ -44,7 +44,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class DriverFault:
-    """One kind of trouble.
+    """A fault of one kind of driver call.
 
     Attributes:
         operation: ``<driver>.<method>``, such as ``storage.write``; `ALL` for all.
@@ -92,7 +92,7 @@ class Interposition:
 
     @property
     def armed(self) -> bool:
-        """Whether any fault has not yet happened as often as it should."""
+        """Return whether any fault has not yet happened as often as it should."""
         return bool(self._armed)
 
     def add(self, fault: DriverFault) -> None:
@@ -104,7 +104,7 @@ class Interposition:
             self._armed.append(_Armed(fault, fault.times))
 
     def lose_answers(self, operation: str, *, times: int | None = 1) -> None:
-        """Let the next *times* calls be done, and then fail with `OutcomeUnknownError`."""
+        """Perform the next *times* calls, but let them fail with `OutcomeUnknownError`."""
         self.add(DriverFault(operation=operation, effect=Effect.LOSE_ANSWER, times=times))
 
     def fail(self, operation: str, *, times: int | None = 1) -> None:

@@ -15,7 +15,7 @@ from kip30_conformance.polling import eventually
 
 
 class ProcessResources(NamedTuple):
-    """How many threads of each name, which descriptors with their files, and which children."""
+    """The number of threads of each name, the descriptors with their files, and the children."""
 
     threads: Counter[str]
     descriptors: Mapping[int, str]

@@ -102,4 +102,4 @@ def follower(servers: Ensemble) -> Node:
 
 
 ROLES: Mapping[str, Callable[[Ensemble], Node]] = {"leader": Ensemble.leader, "follower": follower}
-"""How to choose a server, by what it is to the others."""
+"""Functions that choose a server, by its role among the others."""

@@ -1,4 +1,4 @@
-"""Whether this process was allowed to run: gaps between beats of a thread that only beats."""
+"""Detects when this process could not run, by gaps between beats of a thread that only beats."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from kip30.driver.closeable import Closeable
 
 _BEAT_SECONDS = 0.05
 GAP_SECONDS = 0.2
-"""A shorter gap is none: the processor is shared."""
+"""A shorter gap does not count: the processor is shared."""
 
 
 class StallDetector(Closeable):

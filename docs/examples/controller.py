@@ -145,7 +145,7 @@ def chosen(present: int | None, replicas: Sequence[int], alive: Collection[int])
 
 
 class StateFollower:
-    """What each broker knows: who leads which partition, as the newest controller decided it."""
+    """The leader of each partition, as the newest controller decided it; each broker has one."""
 
     def __init__(self, locator: PluginLocator, wake: Callable[[], None]) -> None:
         """Call *wake* when there is something to `follow`."""

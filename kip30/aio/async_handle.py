@@ -1,4 +1,4 @@
-"""What the four interfaces for asyncio have in common."""
+"""Shared code of the four interfaces for asyncio."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future

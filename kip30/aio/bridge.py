@@ -29,19 +29,19 @@ T = TypeVar("T")
 _SLACK = 1.1  # longer than the store's own, so that its errors come first: they say more
 
 _AT_ONCE = 128
-"""How many reads, and how many other calls, of one loop are under way at once."""
+"""Maximum number of reads, and of other calls, of one loop that are under way at once."""
 
 _IN_ONE_ITERATION = 32
-"""How many calls begin in one iteration of the loop: that is some milliseconds of work."""
+"""Maximum number of calls that begin in one iteration of the loop: some milliseconds of work."""
 
 
 def task_runner() -> ThreadOrTask:
-    """Return the running task, as what runs the caller."""
+    """Return the running task as the runner of the caller."""
     return ThreadOrTask(threading.get_ident(), asyncio.current_task())
 
 
 def for_task(function: Callable[[], T]) -> Callable[[], T]:
-    """Return *function* for another thread, which acts for the running task then."""
+    """Return *function* for another thread, wrapped so that it acts for the running task there."""
     runner = task_runner()
 
     def call() -> T:
@@ -52,7 +52,7 @@ def for_task(function: Callable[[], T]) -> Callable[[], T]:
 
 
 class Bridge:
-    """What the handles of one `AsyncPluginLocator` share."""
+    """State that the handles of one `AsyncPluginLocator` share."""
 
     def __init__(self, store: OpenStore, workers: Workers, readers: Workers) -> None:
         """Use the running loop; keep *readers* for reads, which writes must not delay."""

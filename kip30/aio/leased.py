@@ -55,17 +55,17 @@ class AsyncLeaseBound(Generic[H]):
 
     @property
     def timeout_seconds(self) -> float:
-        """How long the store keeps the lease without renewal."""
+        """Seconds for which the store keeps the lease without renewal."""
         return self._held.timeout_seconds
 
     @property
     def deadline(self) -> float:
-        """When this ends unless the lease is renewed, in seconds on the lease's clock."""
+        """Time at which this ends unless the lease is renewed, in seconds on the lease's clock."""
         return self._held.deadline
 
     @property
     def ending_reason(self) -> str:
-        """Why this has ended; while it holds, why it will if it is not renewed."""
+        """Reason why this has ended; while it holds, why it will if it is not renewed."""
         return self._held.ending_reason
 
     def is_valid(self) -> bool:

@@ -13,7 +13,7 @@ from kip30.driver.kit.futures import fail, succeed
 from kip30.errors import ClosedError, LifecycleError
 
 _PAUSE = 1.0
-"""How long, in seconds, a thread waits before it checks whether the loop is still there."""
+"""Seconds that a thread waits before it checks whether the loop still exists."""
 
 
 class LoopCalls:

@@ -38,7 +38,7 @@ class CallTurns:
             UnavailableError: There was none in time. The call has not begun.
         """
         came = self._loop.time()
-        if self._free:  # then nobody waits
+        if self._free:  # then no call is waiting
             self._free -= 1
         else:
             await self._admitted(came)

@@ -44,10 +44,10 @@ def stores(choice: StoreChoice, _typed: str) -> Iterable[str]:
 
 @_offered
 def settings(choice: StoreChoice, typed: str) -> Iterable[str]:
-    """Offer ``KEY=`` for the settings of every store, of the one in use, and of one begun."""
+    """Offer ``KEY=`` for the settings of every store, of the one in use, and of one being typed."""
     classes: list[type[object]] = [CommonSettings]
     backend = None
-    with suppress(ConfigError):  # what is begun may be the setting that is missing
+    with suppress(ConfigError):  # the setting being typed may be the missing one
         backend = check(choice.properties()).backend
     if backend is not None:
         classes.append(backend.settings_class)
@@ -72,7 +72,7 @@ def _open(choice: StoreChoice) -> PluginLocator:
 
 
 def _choice(context: click.Context) -> StoreChoice:
-    """Return what the options of the store say so far, before and after the command."""
+    """Return the values of the store's options so far, before and after the command."""
     chosen = StoreChoice()
     line: list[click.Context] = []
     current: click.Context | None = context

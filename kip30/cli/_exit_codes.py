@@ -7,7 +7,7 @@ _SIGNALLED = 128
 
 
 class Status(IntEnum):
-    """How a command ended. ``run`` and ``coordinate`` pass their command's status on instead."""
+    """Exit code of a command. ``run`` and ``coordinate`` pass their command's status on instead."""
 
     meaning: str
 

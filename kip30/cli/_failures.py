@@ -1,6 +1,6 @@
-"""Reports an error as one line on stderr, ``kip30: what — what to do``, and an exit code.
+"""Reports an error as one line on stderr, ``kip30: problem — advice``, and an exit code.
 
-A traceback is shown only with ``KIP30_DEBUG=1``, and what could be a secret is never shown.
+A traceback is shown only with ``KIP30_DEBUG=1``, and possible secrets are never shown.
 """
 
 import io
@@ -43,7 +43,7 @@ from kip30.errors import (
 
 
 class CommandFailure(NamedTuple):
-    """What went wrong, what to do about it, and what to exit with."""
+    """Problem, advice, and exit code of a failure."""
 
     what: str
     advice: str
@@ -77,7 +77,7 @@ _RULES: tuple[tuple[type[Kip30Error], Status, str], ...] = (
 
 
 _NAMES_COMMAND = "`"
-"""What shows that an error's text says itself which command helps."""
+"""Sign that an error's text itself names the command that helps."""
 
 
 def is_debugging() -> bool:

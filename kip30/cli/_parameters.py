@@ -1,4 +1,4 @@
-"""How values on the command line are parsed, and their defaults."""
+"""Parsers and defaults of values on the command line."""
 
 import math
 import os
@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def nodes(command: F) -> F:
-    """Give *command* the option of how many servers to start."""
+    """Give *command* the option for the number of servers to start."""
     option = click.option(
         "--nodes",
         type=int,

@@ -1,4 +1,4 @@
-"""What the pipeline's commands have in common: options, Spark session, and how a job ends."""
+"""Shared code of the pipeline's commands: options, Spark session, and the end of a job."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -153,7 +153,7 @@ class JobCall:
         return report
 
     def _stopped(self, reason: str, error: Exception) -> Report:
-        """Return the report on a run whose Spark is gone, from what the run has noted.
+        """Return the report on a run whose Spark session has ended, from the run's manifest.
 
         Raises:
             UnavailableError: There is no run yet.

@@ -29,7 +29,7 @@ class LineProgress:
     """A line on stderr for each wave, and for each batch of a feed."""
 
     _changes = -1
-    """How many changes the last line about a feed named."""
+    """Number of changes that the last line about a feed named."""
 
     def begin(self, manifest: Manifest) -> None:
         """Print what is planned."""

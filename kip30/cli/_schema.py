@@ -1,11 +1,11 @@
-"""What ``--json`` prints: the fields of every command's objects, and of an error."""
+"""Output of ``--json``: the fields of every command's objects, and of an error."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 
 class Field(NamedTuple):
-    """A field of a JSON object: its name, its type, and what it means."""
+    """A field of a JSON object: its name, its type, and its meaning."""
 
     name: str
     type: str

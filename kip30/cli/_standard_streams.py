@@ -4,7 +4,7 @@ import os
 import sys
 
 _FLAGS = (os.O_WRONLY, os.O_RDONLY, os.O_RDWR)
-"""How stdin, stdout and stderr are replaced: the first two so that their use is an error."""
+"""Modes of the files that replace stdin, stdout and stderr: using the first two is an error."""
 
 
 def occupy_standard_streams() -> None:

@@ -14,7 +14,7 @@ _BY_NAME = "plugin.backend"
 
 @dataclass(frozen=True, slots=True)
 class StoreChoice:
-    """What ``--config``, ``--backend`` and ``--set`` say."""
+    """Values of ``--config``, ``--backend`` and ``--set``."""
 
     file: Path | None = None
     backend: str | None = None

@@ -1,4 +1,4 @@
-"""``kip30 backends``: which stores there are and what they can do."""
+"""``kip30 backends``: the registered stores and their capabilities."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ _KIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBackend:
-    """A registered backend: its class, or why there is none."""
+    """A registered backend: its class, or the reason why there is none."""
 
     name: str
     backend: type[Backend] | None
     problem: str = ""
     is_unknown: bool = False
-    """Whether this is a plugin that was not loaded."""
+    """True if this is a plugin that was not loaded."""
 
     @property
     def capabilities(self) -> list[str]:
-        """What the store offers beyond what every store does."""
+        """Capabilities of the store beyond those that every store has."""
         return sorted(one.value for one in self.backend.capabilities) if self.backend else []
 
 

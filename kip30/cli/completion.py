@@ -1,4 +1,4 @@
-"""``kip30 completion``: what makes a shell complete ``kip30``."""
+"""``kip30 completion``: the code that makes a shell complete ``kip30``."""
 
 import click
 from click.shell_completion import get_completion_class

@@ -1,4 +1,4 @@
-"""``kip30 doctor``: whether the configured store can be used for everything."""
+"""``kip30 doctor``: a test of all uses of the configured store."""
 
 import time
 from collections.abc import Callable, Generator
@@ -21,7 +21,7 @@ _WIDTHS = (6, 20, 10)
 
 
 class StepResult(NamedTuple):
-    """What came of one step."""
+    """Result of one step."""
 
     step: str
     verdict: str

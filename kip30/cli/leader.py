@@ -1,4 +1,4 @@
-"""``kip30 leader``: who leads a service."""
+"""``kip30 leader``: the leader of a service."""
 
 from functools import partial
 

@@ -17,7 +17,7 @@ from kip30.config.trust import TRUSTED_VARIABLE
 from kip30.errors import ConfigError
 
 FILE_LIMIT = 64 * 1024
-"""How many bytes a referenced file may hold."""
+"""Maximum size of a referenced file, in bytes."""
 
 _REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
 

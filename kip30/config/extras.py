@@ -1,4 +1,4 @@
-"""The extras of the package: what a store or the conformance suite needs besides kip30."""
+"""Extras of the package: optional dependencies, such as those of a store."""
 
 import json
 import shlex

@@ -22,7 +22,7 @@ CONFIG_VARIABLE = "KIP30_CONFIG"
 DEFAULT_NAME = "kip30.properties"
 FURTHER_FILE = "plugin.configuration.file"
 FILE_LIMIT = 1024 * 1024
-"""How many bytes a properties file may hold."""
+"""Maximum size of a properties file, in bytes."""
 
 _KAFKA_MARKS = frozenset({"broker.id", "broker.id.generation.enable", "node.id", "process.roles"})
 # A broker that is given its id in another way, or generates it, has one of these at least.

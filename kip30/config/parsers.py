@@ -27,7 +27,7 @@ _MAX_PORT = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Parser(Generic[T]):
-    """How one kind of setting is read.
+    """Parser of one kind of setting.
 
     Attributes:
         read: Returns the value of a text without surrounding blanks, or raises `ValueError`
@@ -40,7 +40,7 @@ class Parser(Generic[T]):
 
 
 class Address(NamedTuple):
-    """Where a server listens."""
+    """Host and port at which a server listens."""
 
     host: str
     port: int

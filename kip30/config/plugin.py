@@ -13,7 +13,7 @@ _OPERATION_TIMEOUT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonSettings:
-    """Which store, under which name, and how long anything may take."""
+    """Choice of the store, the namespace, and the timeouts."""
 
     backend: str | None = setting(
         "plugin.backend",
@@ -97,19 +97,19 @@ class CommonSettings:
 
     @property
     def session_timeout_seconds(self) -> float:
-        """How long a silent client keeps its memberships and leaderships."""
+        """Seconds for which a silent client keeps its memberships and leaderships."""
         return self.session_timeout or _SESSION_TIMEOUT_SECONDS
 
     @property
     def operation_timeout_seconds(self) -> float:
-        """How long any one call may take."""
+        """Maximum duration of any one call."""
         if self.operation_timeout is None:
             return min(_OPERATION_TIMEOUT_SECONDS, self.session_timeout_seconds)
         return self.operation_timeout
 
     @property
     def computed(self) -> dict[str, str]:
-        """What holds for the settings that follow from others, as an operator would write it."""
+        """Values of the settings that follow from others, as an operator would write them."""
         return {
             "plugin.session.timeout.ms": _milliseconds(self.session_timeout_seconds),
             "plugin.operation.timeout.ms": _milliseconds(self.operation_timeout_seconds),
@@ -118,7 +118,7 @@ class CommonSettings:
 
     @property
     def margin_seconds(self) -> float:
-        """How much before the store a client stops believing in its session."""
+        """Seconds by which a client considers its session ended before the store does."""
         if self.lease_margin is None:
             return self.session_timeout_seconds / 10
         return self.lease_margin

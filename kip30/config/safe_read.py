@@ -1,4 +1,4 @@
-"""Reading a file that someone else may have put there: checked, bounded, and never waiting."""
+"""Reading a file that someone else may have put there: checked, bounded, not waiting by default."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class Contents(NamedTuple):
-    """What is in a file.
+    """Contents of a file.
 
     Attributes:
         raw: Its bytes.
@@ -27,7 +27,7 @@ def read(file: Path, limit: int, *, may_wait: bool = False) -> Contents:
     """Read *file*. Owner and mode are those of the open descriptor, which cannot be swapped.
 
     Args:
-        file: What to read. With *may_wait* it may be a pipe or a device, read to its end;
+        file: The file to read. With *may_wait* it may be a pipe or a device, read to its end;
             otherwise only a regular file.
         limit: How many bytes it may hold.
         may_wait: Whether to wait for the writer of a pipe.

@@ -23,7 +23,7 @@ class Secret:
         """Start with *value*; *read* returns the one to use later, or raises `ConfigError`."""
         self._value = value
         self._read = read
-        # What was last logged; two threads may log it twice.
+        # The complaint that was last logged; two threads may log it twice.
         self._complaint = ""
 
     def current(self) -> str:

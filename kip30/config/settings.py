@@ -39,7 +39,7 @@ class Declaration:
 
     @property
     def reaches_out(self) -> bool:
-        """Whether the value names code to run, or a file to read or write."""
+        """True if the value names code to run, or a file to read or write."""
         return self.runs_code or self.parser in _PATHS
 
     def placed(self, read: Any, value: Value) -> Any:

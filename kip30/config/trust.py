@@ -1,4 +1,4 @@
-"""Which files other users of the machine could have written.
+"""Detection of files that other users of the machine could have written.
 
 A properties file names code to run and files to read, so its writer acts as the user who
 reads it. A file is trusted if its owner is the effective user, root, or one of the users in

@@ -35,7 +35,7 @@ log: logging.Logger = logging.getLogger(__name__)
 
 _DEFAULTS = GroupConfig()
 _PAUSE = 0.5
-"""How long, in seconds, a wait for the thread of `start` lasts before it checks again."""
+"""Seconds that a wait for the thread of `start` lasts before it checks again."""
 
 
 class AbstractCoordinator(MemberStatus, Closeable):

@@ -1,4 +1,4 @@
-"""What a member can set about its group, checked before anything is sent."""
+"""Settings of a member for its group, checked before any request is sent."""
 
 from dataclasses import dataclass, fields
 

@@ -46,7 +46,7 @@ class Generation(NamedTuple):
 
 
 class MemberState(Enum):
-    """Where a member is, as Kafka's clients name it."""
+    """State of a member, named as in Kafka's clients."""
 
     UNJOINED = "unjoined"
     PREPARING_REBALANCE = "preparing rebalance"
@@ -55,7 +55,7 @@ class MemberState(Enum):
 
 
 class Coordinator(ABC):
-    """What an application decides about its group (KIP-795).
+    """Decisions of an application about its group (KIP-795).
 
     All methods are called on the polling thread, one at a time. For one member the calls come in
     this order: `on_join_prepare`, then `on_join_complete`, and so on; between the two

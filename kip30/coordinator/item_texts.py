@@ -1,6 +1,6 @@
-"""How sets of items are written in metadata and shares: as ranges per topic, ``"0-41,57"``.
+"""Text form of sets of items in metadata and shares: ranges per topic, ``"0-41,57"``.
 
-One member with 10,000 items of ten topics has a few hundred bytes if they are in ranges. A text
+One member with 10,000 items of ten topics needs a few hundred bytes if they are in ranges. A text
 above 1 KiB is compressed: scattered numbers shrink to about a third.
 """
 

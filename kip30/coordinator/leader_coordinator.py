@@ -79,7 +79,7 @@ class LeaderCoordinator(AbstractCoordinator):
 
     @property
     def is_elected(self) -> bool:
-        """Whether this member is the elected one, by the deadline of its share."""
+        """True if this member is the elected one, judged by the deadline of its share."""
         return self._elected_id == self.member_id and self.is_valid()
 
     # -- KIP-795

@@ -54,19 +54,19 @@ class MemberStatus(MemberApplication):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this member leads its group, by its lease."""
+        """True if this member leads its group, judged by its lease."""
         parts = self._present()
         return parts is not None and parts.leader.is_leading()
 
     @property
     def failure(self) -> Kip30Error | None:
-        """Why the group has ended this member for good; None unless it has."""
+        """Error that ended this member for good; None unless the group has ended it."""
         parts = self._present()
         return None if parts is None else parts.share.failure
 
     @property
     def deadline(self) -> float:
-        """Until when the share is valid, in seconds on the locator's clock; -inf if it is not.
+        """Time until which the share is valid, in seconds on the locator's clock; else -inf.
 
         The earliest one of the lease's deadline; one rebalance timeout, less the margin, after the
         last reading was sent that saw the group stable at this generation; and one rebalance

@@ -1,16 +1,16 @@
-"""Which member owns an item that members say they own."""
+"""Choice of the owner of an item that several members say they own."""
 
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 
 class Ownership(NamedTuple):
-    """That a member owned items in a generation.
+    """Statement that a member owned items in a generation.
 
     Attributes:
         member: Any text that names the member.
         generation: The one in which it had them.
-        items: What it says it owns.
+        items: The items that it says it owns.
     """
 
     member: str

@@ -1,4 +1,4 @@
-"""How the assignments of a generation are laid out: in the state record, or in parts.
+"""Layout of the assignments of a generation: in the state record, or in parts.
 
 All of them go into the state while they are small, which saves a write and a read. Otherwise the
 assignment of an instance is in part ``crc32(instance) % P``, so that each member reads one part of

@@ -1,4 +1,4 @@
-"""Since when the application of a member is silent, and when the member leaves for that (K26)."""
+"""Silence of a member's application, and the time at which the member leaves for it (K26)."""
 
 import threading
 from collections.abc import Generator
@@ -8,7 +8,7 @@ from kip30.driver.clock import Clock
 
 
 class PollActivity:
-    """Whether the application polls, or is silent: it has not polled, or is in a callback.
+    """Tracks whether the application polls, or is silent: it has not polled, or is in a callback.
 
     Time that `poll` spends on the store, or waits, is not silence. Thread-safe.
     """
@@ -19,14 +19,14 @@ class PollActivity:
         self._patience = patience_seconds
         self._lock = threading.Lock()
         self._silent_since: float | None = clock.now()
-        # When a silence had lasted too long that has ended since, until the member has left.
+        # When a silence that has ended since became too long; None again when the member has left.
         self._overdue_at: float | None = None
 
     def leave_at(self) -> float:
         """Return when the member leaves unless the application polls before: it never stays longer.
 
         A silence that has lasted too long does not end by a poll: a caller that asked in between
-        has got the answer that the share is not valid.
+        has received the answer that the share is not valid.
         """
         with self._lock:
             if self._overdue_at is not None:

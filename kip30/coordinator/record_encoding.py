@@ -1,4 +1,4 @@
-"""How a group's records are written: a line of JSON, then bytes as they are.
+"""Encoding of a group's records: a line of JSON, then bytes as they are.
 
 The line can be read by people, and by programs that are not kip30's; the bytes behind it are the
 application's own, which JSON would make a third longer. ``format`` is the number of the layout: a

@@ -32,14 +32,14 @@ _NONE = -1
 
 
 class GroupPhase(Enum):
-    """Whether a round is under way."""
+    """Phase of a group: whether a round is under way."""
 
     PREPARING = "PREPARING"
     STABLE = "STABLE"
 
 
 class Assignment(NamedTuple):
-    """What a generation gives to one instance: a share, or a refusal.
+    """Result of a generation for one instance: a share, or a refusal.
 
     Attributes:
         member_id: The member that answers for the instance; the instance itself if it is dynamic.
@@ -101,13 +101,13 @@ class StateRecord:
 
     @property
     def is_preparing(self) -> bool:
-        """Whether a round is under way."""
+        """True while a round is under way."""
         return self.phase is GroupPhase.PREPARING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
-    """What a member shows in its group.
+    """Record that a member shows in its group.
 
     Attributes:
         instance: The instance id of a static member; of a dynamic one its member id.
@@ -123,7 +123,7 @@ class MemberRecord:
         eligible: Whether it may lead.
         cooperative: Whether it keeps its work while it joins, and gives items up by joining
             without them. If not, it gives all of it up before it joins.
-        protocols: What it offers, the preferred one first.
+        protocols: The protocols that it offers, the preferred one first.
     """
 
     instance: str
@@ -141,7 +141,7 @@ class MemberRecord:
 
     @property
     def is_static(self) -> bool:
-        """Whether another process may take this member's place."""
+        """True if another process may take this member's place."""
         return self.instance_version is not None
 
 
@@ -151,7 +151,7 @@ class PresentMember(NamedTuple):
     Attributes:
         member_id: Its id in the group.
         incarnation: Its place in the order in which the members joined.
-        record: What it shows.
+        record: The record that it shows.
     """
 
     member_id: str

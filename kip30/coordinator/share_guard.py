@@ -38,7 +38,7 @@ _LONGEST_NUMBER = 18
 
 
 class ShareGuard(NamedTuple):
-    """Whose share, or whose item, a write is for.
+    """Share, or item, that a write is for.
 
     Attributes:
         group: The group.
@@ -58,7 +58,7 @@ class ShareGuard(NamedTuple):
 
     @property
     def is_static(self) -> bool:
-        """Whether the member has an instance that another process may take."""
+        """True if the member has an instance that another process may take."""
         return self.key != self.member
 
     @override

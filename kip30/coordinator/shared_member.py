@@ -228,7 +228,7 @@ class MemberShare:
         if facts.reading is None and (
             reading.sent_at is None or reading.sent_at < self._unread_since
         ):
-            return facts  # what was known until then is no longer trusted
+            return facts  # it may be from before the facts lost their reading
         return self._leased(facts).at(arrival.at).read(reading)
 
     def _leased(self, facts: MemberFacts) -> MemberFacts:

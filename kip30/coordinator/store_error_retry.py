@@ -1,4 +1,4 @@
-"""How all tasks of a coordinator handle errors of the store."""
+"""Handling of store errors, shared by all tasks of a coordinator."""
 
 import logging
 from collections.abc import Callable, Generator

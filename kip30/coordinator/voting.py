@@ -1,4 +1,4 @@
-"""Which members a generation has, and which of their protocols it uses.
+"""Choice of a generation's members, and of the one of their protocols that it uses.
 
 Members are considered in an order: those of the last generation first, by incarnation, then the
 others by incarnation. Each is taken in if it has the type of the first one and shares a protocol
@@ -21,7 +21,7 @@ from kip30.names import check_id
 
 
 class Vote(NamedTuple):
-    """The members of a generation to come, and what they agreed on.
+    """The members of a generation to come, and the protocol that they agreed on.
 
     Attributes:
         protocol_type: That of the first member, and so of all.

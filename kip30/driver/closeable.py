@@ -1,11 +1,11 @@
-"""What is closed at the end of a ``with`` block."""
+"""Base of the objects that are closed at the end of a ``with`` block."""
 
 from abc import ABC, abstractmethod
 from typing import Self
 
 
 class Closeable(ABC):
-    """A context manager whose end is its own `close`."""
+    """A context manager that calls its own `close` at the end."""
 
     @abstractmethod
     def close(self) -> None:

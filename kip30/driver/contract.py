@@ -60,7 +60,7 @@ class Capability(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a store accepts, how soon its observers notice a change, and what a client may keep.
+    """Limits of a store on values, on the delay of its watches, and on descriptors.
 
     Attributes:
         value_bytes: The largest value that it takes.
@@ -76,10 +76,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What every backend is opened with, besides its own settings.
+    """Clock, namespace and timeouts that every backend is opened with, besides its own settings.
 
-    A session timeout that *was asked* for is granted or refused; another one gives way to what the
-    store grants.
+    A session timeout that *was asked* for is granted or refused; a default one gives way to the
+    timeout that the store grants.
     """
 
     clock: Clock
@@ -137,8 +137,8 @@ class MembershipDriver(ABC):
         Raises:
             NotMemberError: The claim is gone.
             OtherRecordError: It has another record (`refusals.other_record`): an earlier request
-                whose answer was lost has arrived after all, or this one is late. Whoever called
-                reads what is there, and calls again if its request is still the newest.
+                whose answer was lost has arrived after all, or this one is late. The caller
+                reads the record, and calls again if its request is still the newest.
         """
 
     @abstractmethod
@@ -273,10 +273,10 @@ class Backend(ABC):
     frees_at_death: ClassVar[bool] = False
     limits: Limits = Limits()
     is_blocking: ClassVar[bool] = True
-    """Whether a driver's method may work, or wait for the store, before it returns its future. If
+    """True if a driver's method may work, or wait for the store, before it returns its future. If
     not, event loops call it themselves; otherwise a thread does it for them."""
     needs_system_threads: ClassVar[bool] = False
-    """Whether the store's library freezes a process whose threads gevent has replaced: then it is
+    """True if the store's library freezes a process whose threads gevent has replaced: then it is
     not opened there."""
     membership: MembershipDriver
     election: ElectionDriver
@@ -291,7 +291,7 @@ class Backend(ABC):
     def ddl(cls, settings: Any) -> Sequence[str]:
         """Return the statements that prepare the store for *settings*, for an administrator.
 
-        None where there is nothing to prepare. No I/O.
+        Returns an empty sequence where there is nothing to prepare. No I/O.
         """
         del settings
         return ()
@@ -320,8 +320,8 @@ class Backend(ABC):
 
         Those are services without a leader, groups without members and namespaces without keys
         whose last use is at least *unused_seconds* ago, 0 or more, as far as the store knows it:
-        some know when a use began and not when it ended, and some find that out late. What has
-        a holder, alive or not yet known to be dead, stays, however old it is.
+        some know when a use began and not when it ended, and some find that out late. Anything
+        that has a holder, alive or not yet known to be dead, stays, however old it is.
 
         * Epochs and versions continue as if nothing had been removed: none repeats or goes back. A
           fence of a service that was removed is refused. Watches continue.

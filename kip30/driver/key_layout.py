@@ -1,6 +1,6 @@
-"""Where records are kept in stores with paths: one layout for all of them.
+"""Layout of the records in stores with paths, the same for all of them.
 
-Below the namespace of the configuration values are at ``kv/<namespace>/<name>``, members at
+Below the namespace of the configuration, values are at ``kv/<namespace>/<name>``, members at
 ``group/<group>/<id>`` and leaders at ``service/<service>``, each part escaped, so that no name
 leaves its place.
 """
@@ -16,7 +16,7 @@ class Paths:
         self.root: str = f"/{escape(namespace)}"
 
     def value(self, key: Key) -> str:
-        """Return where the value of *key* is."""
+        """Return the path of the value of *key*."""
         return f"{self.namespace(key.namespace)}/{escape(key.name)}"
 
     def namespace(self, namespace: str) -> str:
@@ -24,7 +24,7 @@ class Paths:
         return f"{self.root}/kv/{escape(namespace)}"
 
     def member(self, group: str, member_id: str) -> str:
-        """Return where the member is."""
+        """Return the path of the member."""
         return f"{self.group(group)}/{escape(member_id)}"
 
     def group(self, group: str) -> str:
@@ -32,5 +32,5 @@ class Paths:
         return f"{self.root}/group/{escape(group)}"
 
     def service(self, service: str) -> str:
-        """Return the parent of what there is to know about the leader of *service*."""
+        """Return the parent of all records about the leader of *service*."""
         return f"{self.root}/service/{escape(service)}"

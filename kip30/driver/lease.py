@@ -1,4 +1,4 @@
-"""The lease clock: until when a claim may be relied on.
+"""The lease clock: the moment until which a claim may be relied on.
 
 A driver reports every acknowledged renewal with the time taken *before it was
 sent*; the end of the store's own timeout, less a margin, is then a moment that
@@ -14,11 +14,11 @@ from collections.abc import Callable
 from kip30.driver.clock import Clock
 
 LATE = "not renewed in time"
-"""Why a lease ends whose deadline has passed; with the error of the last renewal, if it failed."""
+"""The reason for an end at the deadline; with the error of the last renewal, if it failed."""
 
 
 class Lease:
-    """What a store ties claims to, as seen by its holder. Thread-safe.
+    """A lease that a store ties claims to, as seen by its holder. Thread-safe.
 
     Validity only ever goes from true to false: a renewal that is acknowledged
     after the deadline ends the lease instead of reviving it.
@@ -57,12 +57,12 @@ class Lease:
 
     @property
     def ended(self) -> str | None:
-        """Why the lease has ended, or None while that is not known."""
+        """Reason why the lease has ended, or None while that is not known."""
         return self._ended
 
     @property
     def lateness(self) -> str:
-        """Why the lease ends, or has ended, by its deadline: as `ended` says it then."""
+        """Reason that `ended` gives for an end of the lease at its deadline."""
         return f"{LATE}: {self._trouble}" if self._trouble else LATE
 
     def is_valid(self) -> bool:

@@ -1,4 +1,4 @@
-"""How a record is written into stores that keep bytes under a path: one format for all of them.
+"""Format of a record in stores that keep bytes under a path, the same for all of them.
 
 Layout: the format (1 byte), the nonce (8 bytes), the length of the name (2 bytes), the name in
 UTF-8, and the data. Values and members are named by their path and leave the name empty.
@@ -14,14 +14,14 @@ _HEAD = struct.Struct(">B8sH")
 _FORMAT = 1
 _NONCE_BYTES = 8
 _SAME = (0, 9, 10)
-"""Which bytes of the head all records without a name have in common."""
+"""Offsets of the bytes in the head that all records without a name have in common."""
 
 OVERHEAD_BYTES = _HEAD.size
-"""What a record without a name needs besides its data."""
+"""The bytes that a record without a name needs besides its data."""
 
 
 class Unsealed(NamedTuple):
-    """What an envelope holds: whose record it is, as far as the path does not say, and its data."""
+    """Content of an envelope: the nonce, the name unless the path shows it, and the data."""
 
     nonce: str
     name: str

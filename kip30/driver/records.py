@@ -1,4 +1,4 @@
-"""What travels between the portable classes and the drivers: records and how they are named."""
+"""Records that travel between the portable classes and the drivers, and how they are named."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from kip30.errors import UsageError
 from kip30.names import Key, check_id, parse_key
 
 _WHOLE_NUMBERS = range(-(2**63), 2**63)
-"""What a part of a version or an epoch can be: every store counts in 64 bits, with a sign."""
+"""Values of an epoch or a part of a version: every store counts in 64 bits, with a sign."""
 
 _VERSION_TEXT = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))?")
 
@@ -75,7 +75,7 @@ class Entry(NamedTuple):
 
     For a leader the version's major part is the epoch; for a member the version is its
     incarnation, which stays while its data is replaced, and grows in the order of the joins of its
-    group (`MembershipDriver.claim`). A new nonce tells of new data.
+    group (`MembershipDriver.claim`). A new nonce means new data.
     """
 
     version: Version
@@ -84,12 +84,12 @@ class Entry(NamedTuple):
 
 
 def new_nonce() -> str:
-    """Return what tells one write from all others."""
+    """Return a nonce, which tells one write from all others."""
     return os.urandom(8).hex()
 
 
 class Condition(Enum):
-    """What must hold for a write to happen, besides an expected `Version`."""
+    """Condition for a write, besides an expected `Version`."""
 
     ABSENT = "absent"
     PRESENT = "present"
@@ -97,7 +97,7 @@ class Condition(Enum):
 
 
 class Fence(NamedTuple):
-    """A write is refused unless *epoch* is still the newest one of *service*."""
+    """Refuses a write unless *epoch* is still the newest one of *service*."""
 
     service: str
     epoch: int
@@ -128,11 +128,11 @@ def check_fence(fence: object) -> Fence:
 
 
 MOST_GUARDS = 4
-"""How many guards a write takes, on every store."""
+"""Maximum number of guards of a write, on every store."""
 
 
 class Guard(NamedTuple):
-    """A write is refused unless *key*, of its namespace, is there and still has *version*."""
+    """Refuses a write unless *key*, of its namespace, is there and still has *version*."""
 
     key: Key
     version: Version
@@ -175,8 +175,8 @@ def _misplaced(guard: Key, written: Key) -> UsageError:
 class Write(NamedTuple):
     """One conditional write. *data* None deletes the key.
 
-    What refuses it is decided in the order *fence*, *guards*, *condition*. The keys of its guards
-    are other keys of the same namespace, each once, `MOST_GUARDS` at most.
+    The store decides in the order *fence*, *guards*, *condition*. The keys of its guards are other
+    keys of the same namespace, each once, `MOST_GUARDS` at most.
     """
 
     key: Key
@@ -188,7 +188,7 @@ class Write(NamedTuple):
 
 
 class Kind(Enum):
-    """What can be observed."""
+    """Kind of a target that can be observed."""
 
     VALUE = "value"
     NAMESPACE = "namespace"
@@ -209,7 +209,7 @@ class Target(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """Where a state may differ from earlier ones: in the entries of *names*, and nowhere else.
+    """The entries in which a state may differ from earlier ones: only those of *names*.
 
     That holds for every state of the same target whose order is at least *since*.
     """
@@ -224,15 +224,15 @@ _NONE_UNREADABLE: Mapping[str, str] = MappingProxyType({})
 class Snapshot(NamedTuple):
     """The state of a target: its entries by name, id or candidate.
 
-    A value, a member or a service has at most one entry. A namespace's entries only have to have
-    names: version, nonce and data may be anything.
+    A value, a member or a service has at most one entry. A namespace's entries need only names:
+    version, nonce and data may be anything.
 
     *unreadable* maps each name whose record is not one that this kip30 reads to the reason, in
     words: a record of another program, of a newer kip30, or a damaged one. Those are no entries.
     The reason stays the same while the record does, because it is logged once.
 
-    *delta* is what a store knows that hands over only what has changed; None if it does not know.
-    Without it, a comparison of two states goes through all entries.
+    *delta* is set by a store that hands over only changes; None if they are not known. Without it,
+    a comparison of two states goes through all entries.
     """
 
     order: int
@@ -242,7 +242,7 @@ class Snapshot(NamedTuple):
 
 
 class NamePage(NamedTuple):
-    """Some names of a namespace, in order; *is_last* if none was there behind them."""
+    """Some names of a namespace, in order; *is_last* if none was there after them."""
 
     names: Sequence[str]
     is_last: bool
@@ -262,9 +262,9 @@ class Claim(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A leadership that was not to be had.
+    """A leadership that was not granted.
 
-    *retry_after_seconds* is set when the store will not wake anyone at the moment the
+    *retry_after_seconds* is set when the store will notify no client at the moment the
     leadership becomes free (a lock-delay); otherwise observers see it.
     """
 
@@ -273,13 +273,13 @@ class Held(NamedTuple):
 
 
 class Pruned(NamedTuple):
-    """What one call of `Backend.prune` came to.
+    """Result of one call of `Backend.prune`.
 
     Attributes:
         counts: How many services, groups and namespaces were removed, by kind; in a dry run how
             many would have been. A kind that is not there counts 0.
         after: To pass to the next call, which continues after what this one read; empty if nothing
-            is left to look at. Of no meaning but to the store.
+            is left to look at. It has a meaning only to the store.
     """
 
     counts: Mapping[Kind, int]

@@ -10,7 +10,7 @@ audit reads everything once, over connections that claim nothing and write nothi
             for page in store.scan(span, at):
                 ...
 
-Spans are what a job resumes at and shares among its workers; pages are what it holds in memory.
+A job resumes at spans and shares them among its workers; it holds pages in memory.
 """
 
 from abc import abstractmethod
@@ -29,7 +29,7 @@ from kip30.names import check_namespace, escape
 
 
 class Layout(Enum):
-    """What the bytes of a store are read as."""
+    """Interpretation of the bytes of a store."""
 
     KIP30 = "kip30"
     """The values of kip30's own storage, by the keys of their users."""
@@ -41,7 +41,7 @@ class Layout(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a scan covers.
+    """Scope of a scan.
 
     Attributes:
         layout: What the bytes are read as.
@@ -66,7 +66,7 @@ class View:
 
 
 class Consistency(Enum):
-    """What the rows of one scan have in common."""
+    """Consistency of the rows of one scan."""
 
     POINT_IN_TIME = "point-in-time"
     """All spans show the store as it was at the position."""
@@ -77,7 +77,7 @@ class Consistency(Enum):
 
 
 class Completeness(Enum):
-    """What `ScanDriver.changes` shows of a key that changes several times."""
+    """Completeness of `ScanDriver.changes` for a key that changes several times."""
 
     EVERY_CHANGE = "every-change"
     """Each value that it had."""
@@ -156,7 +156,7 @@ class Rejected(NamedTuple):
         key: Its path or key in the store.
         reason: Why, in words.
         record: The key, as in `Row`, of the record whose place it has; None: it is no place of one.
-        prefix: What the keys of all records begin with that could be below it; None: none could.
+        prefix: The prefix of the keys of all records that could be below it; None: none could.
     """
 
     key: bytes
@@ -166,9 +166,9 @@ class Rejected(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What one request brought: records in columns, and what could not be read as one.
+    """Result of one request: records in columns, and items that could not be read as records.
 
-    Columns avoid an object for each record, and become columns of Arrow's as they are. They have
+    Columns avoid an object for each record, and become Arrow columns as they are. They have
     the fields of `Row`, in its order, and all are of one length.
     """
 
@@ -262,7 +262,7 @@ class ScanDriver(Closeable):
     def scan(self, span: Span, at: Position) -> Iterator[Page]:
         """Yield the records of *span*, as `consistency` says.
 
-        What is deleted while a scan that is not of a point in time runs may be left out. What
+        Records deleted during a scan that is not of a point in time may be left out. Anything that
         cannot be read as a record is `Rejected`, and does not end the scan.
 
         Raises:
@@ -270,17 +270,17 @@ class ScanDriver(Closeable):
         """
 
     def changed_since(self, page: Page, at: Position) -> Sequence[bool]:
-        """Say of each record of *page* whether it may have been changed after *at*.
+        """Return for each record of *page* whether it may have been changed after *at*.
 
         The others are certain to be as they were at *at*. *page* was yielded by `scan` with *at*.
-        A store that does not tell them apart leaves this as it is.
+        A store that does not tell them apart keeps this default.
         """
         del at
         return [self.consistency is not Consistency.POINT_IN_TIME] * len(page.keys)
 
     @abstractmethod
     def changes(self, after: Position, until: Position) -> Iterator[Sequence[Change]]:
-        """Yield what changed after *after*, up to and with *until*, in order.
+        """Yield the changes after *after*, up to and including *until*, in order.
 
         Raises:
             PositionLostError: The store has forgotten what followed *after*, or one of the two is
@@ -306,11 +306,11 @@ _MOST_ROWS = 5_000
 
 
 class PageSize:
-    """How many rows to request next, so that a page has about 4 MiB.
+    """Number of rows to request next, so that a page has about 4 MiB.
 
     Attributes:
-        rows: 8 first, because each may have a megabyte; then what the mean size seen suggests, at
-            most twice as many as before.
+        rows: 8 first, because each may have a megabyte; then as many as the mean size seen
+            suggests, at most twice as many as before.
     """
 
     def __init__(self, most: int = _MOST_ROWS) -> None:

@@ -1,4 +1,4 @@
-"""Why a history is not linearizable, for people: the row no order explains, and its window."""
+"""Explains to people why a history is not linearizable: the first row no order explains."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

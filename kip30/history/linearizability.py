@@ -1,12 +1,12 @@
-"""Whether a history is linearizable: whether some order of its operations explains every answer.
+"""The check that a history is linearizable: some order of its operations explains every answer.
 
 An operation takes effect in one moment between its call and its return; one
 without an answer at any later time, or never. Keys are judged one by one, which
 is enough: a history is linearizable if and only if that of each object is.
 
-What is *not* judged: several keys read or written as one, and progress. An
-empty history is linearizable; whether there was anything to judge is asked in
-`kip30.history.vacuity`.
+It does *not* judge several keys read or written as one, nor progress. An empty
+history is linearizable; `kip30.history.vacuity` checks whether there was
+anything to judge.
 """
 
 from collections import defaultdict
@@ -35,7 +35,7 @@ def budget_for(rows: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KeyReport:
-    """The verdict on one key, how many configurations it took, and what is wrong if anything."""
+    """The verdict on one key, the number of configurations it took, and the violation if any."""
 
     key: str
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""The models that histories are judged by: how each operation may change its object."""
+"""Models that histories are judged by: the changes that each operation may make to its object."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
@@ -39,7 +39,7 @@ IMPOSSIBLE: Final = Marker.IMPOSSIBLE
 
 
 class Step(NamedTuple):
-    """What one operation does.
+    """Effect of one operation.
 
     Attributes:
         apply: From the state before to the state after, or to `IMPOSSIBLE`.

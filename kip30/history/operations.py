@@ -42,7 +42,7 @@ class Exact:
 
 
 class Outcome(Enum):
-    """What the caller learned."""
+    """Outcome of a call, as far as the caller knows it."""
 
     OK = "ok"
     FAIL = "fail"
@@ -55,7 +55,7 @@ class Operation:
 
     Attributes:
         key: The object it worked on; operations on different keys do not see each other.
-        process: Who called. Only for people to read: order comes from the times.
+        process: The caller. Only for people to read: order comes from the times.
         op: The operation that was called, in the words of the model that judges it.
         called_ns: The moment before it was sent, in nanoseconds of one monotonic clock.
         returned_ns: The moment after the answer came; None if and only if none came.
@@ -88,7 +88,7 @@ class Operation:
 
     @property
     def answered(self) -> bool:
-        """Whether its outcome is known."""
+        """True if its outcome is known."""
         return self.outcome is not Outcome.UNKNOWN
 
     @property
@@ -98,12 +98,12 @@ class Operation:
 
     @property
     def acknowledged(self) -> bool:
-        """Whether it was certainly done."""
+        """True if it was certainly done."""
         return self.outcome is Outcome.OK
 
     @property
     def refused(self) -> bool:
-        """Whether it was certainly not done."""
+        """True if it was certainly not done."""
         return self.outcome is Outcome.FAIL
 
 
@@ -127,7 +127,7 @@ def from_fields(fields: Mapping[str, Any]) -> Operation:
     """Return the operation that `to_fields` turned into *fields*, even after a trip through JSON.
 
     Raises:
-        ValueError: A field holds what no operation has.
+        ValueError: A field has a value that no operation has.
     """
     version, fence = fields.get("version"), fields.get("fence")
     return Operation(
@@ -163,7 +163,7 @@ def frozen(value: Value) -> Value:
 
 
 def thawed(value: Value) -> Value:
-    """Return what `frozen` made *value* of, with lists for tuples: what JSON takes."""
+    """Return the JSON value that `frozen` turned into *value*, with lists for tuples."""
     if isinstance(value, Exact):
         return value.value
     if isinstance(value, tuple):

@@ -51,8 +51,8 @@ class Search:
     ) -> None:
         """Prepare to search for an order of *rows*, all on one object, that *model* allows.
 
-        With *hindsight* what is recorded later narrows the search from the beginning. That is how
-        to learn soon whether there is an order; without, how far one goes.
+        With *hindsight*, later records narrow the search from the beginning. That shows soon
+        whether there is an order; a search without it shows how far one goes.
         """
         known = model.sharpened(rows) if hindsight else model.blurred(rows)
         told = model.told(known, hindsight=hindsight)
@@ -96,7 +96,7 @@ class Search:
 
     @property
     def returns(self) -> int:
-        """How many operations return."""
+        """The number of operations that return."""
         return len(self._moments)
 
     def returned_after(self, passed: int) -> Operation:
@@ -136,7 +136,7 @@ class Search:
         return False
 
     def _successors(self, configuration: Configuration) -> Iterator[Configuration]:
-        """Yield what may come next, the most promising last."""
+        """Yield the configurations that may come next, the most promising last."""
         moment, happened, used, state = configuration
         now = self._moments[moment]
         held = self._held_until(state) > now.ends_ns

@@ -1,4 +1,4 @@
-"""What is known of who led when: it tells whether a fence may have refused a write.
+"""The known terms of leaders, which show whether a fence may have refused a write.
 
 A refusal with `FencedError` claims that at some moment of the call its epoch was not in force:
 a newer one existed, or the leadership had ended. Without any record of terms that cannot be judged.

@@ -1,4 +1,4 @@
-"""Whether a history shows anything at all: an empty one is linearizable, and proves nothing."""
+"""Evidence in a history: an empty one is linearizable, and proves nothing."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,11 +11,11 @@ from kip30.history.operations import Operation
 def missing_evidence(
     rows: Sequence[Operation], model: Model, *, faults: int | None = None
 ) -> tuple[str, ...]:
-    """Return why *rows* prove nothing, in words; nothing if they do prove something.
+    """Return why *rows* prove nothing, in words; empty if they do prove something.
 
     Args:
         rows: A whole history.
-        model: What each key is.
+        model: The model of each key.
         faults: How many faults were seen to bite; None if none were meant to.
     """
     reasons = {
@@ -38,5 +38,5 @@ def _overlapped(rows: Iterable[Operation]) -> bool:
 
 
 def _touch(intervals: Sequence[tuple[int, float]]) -> bool:
-    """Whether any of *intervals*, sorted, begins before the one before it has ended."""
+    """Return whether any of the sorted *intervals* begins no later than the previous one ends."""
     return any(called <= over for (_, over), (called, _) in pairwise(intervals))

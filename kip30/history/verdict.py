@@ -1,4 +1,4 @@
-"""What a check can conclude. Not knowing is a conclusion of its own, and no pass."""
+"""The conclusions of a check. Not knowing is a conclusion of its own, and no pass."""
 
 from collections.abc import Iterable
 from enum import Enum

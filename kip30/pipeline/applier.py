@@ -29,11 +29,11 @@ from kip30.pipeline.rate_limit import RateLimit
 __all__ = ["MOST_IN_FLIGHT", "Applied", "Applier", "NewRecord", "Replacement", "WriteOutcome"]
 
 MOST_IN_FLIGHT = 3_200
-"""How many writes are sent before their answers are waited for."""
+"""Number of writes that are sent before their responses are awaited."""
 
 
 _FIRST = 100
-"""How many writes an applier's first batch has; what it finds decides how to continue."""
+"""Number of writes in an applier's first batch; its outcome decides how to continue."""
 
 
 class Applier:

@@ -31,7 +31,7 @@ from kip30.runtime.deadline_wait import DeadlineWait
 from kip30.runtime.lost_answers import Wait, settle
 
 _ROUNDS = 3
-"""How often to send a write whose refusal does not match what is read afterwards."""
+"""Maximum number of sends of a write whose refusal does not match what is read afterwards."""
 
 _REFUSED_BY_CONDITION = (KeyExistsError, KeyMissingError, VersionConflictError)
 _NO_ANSWER = (UnavailableError, OutcomeUnknownError)
@@ -44,7 +44,7 @@ class BatchWriter:
 
     Attributes:
         silence: Why the store did not answer any of the requests that were sent last, if so. Then
-            nothing more is sent: every request would be waited for as long.
+            nothing more is sent: every request would take as long.
     """
 
     def __init__(self, backend: Backend, seconds: float, limit: RateLimit | None) -> None:
@@ -60,7 +60,7 @@ class BatchWriter:
     def write(self, writes: Writes, *, only_own: bool = False) -> dict[int, Decision]:
         """Return the outcome of each of *writes*, by its number. No key is in them twice.
 
-        With *only_own* what a program wrote is a conflict (`decide_over_own`).
+        With *only_own* a record that a program wrote is a conflict (`decide_over_own`).
 
         Raises:
             Kip30Error: All of them failed with it or its like.
@@ -183,7 +183,7 @@ class BatchWriter:
 
 
 class _Batch:
-    """How far the writes of one batch are.
+    """Progress of the writes of one batch.
 
     Attributes:
         left: Those that are not decided.
@@ -223,11 +223,11 @@ class _Batch:
         self._failures.update(dict.fromkeys(failed_now, error))
 
     def failures_of(self, sent: Iterable[int]) -> list[Kip30Error | None]:
-        """Return what each of the writes failed with that were *sent*; nothing if none failed."""
+        """Return the error of each of the writes that were *sent*; nothing if none failed."""
         return [self._failures.get(number) for number in sent] if self._failures else []
 
     def raise_if_unusable(self) -> None:
-        """Raise what all writes failed with, unless it is that there was no answer."""
+        """Raise the error with which all writes failed, unless there was only no answer."""
         if self._failures and len(self._failures) == len(self.decisions):
             for error in self._failures.values():
                 if not isinstance(error, _NO_ANSWER):

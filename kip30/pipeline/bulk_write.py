@@ -1,4 +1,4 @@
-"""Writing a DataFrame into a store: what each task does, and what its outcomes are.
+"""Writing a DataFrame into a store: the work of each task, and its outcomes.
 
 The outcomes are rows of their own: one for each key that was neither written nor equal, and for
 each batch the number of keys of each outcome. They are files, so that a wave can be read back.
@@ -41,7 +41,7 @@ _COLUMN_TYPES: dict[str, pa.DataType] = {
 }
 _SCHEMA = pa.schema(_COLUMN_TYPES)
 _PART_BYTES = 4 * 1024 * 1024
-"""About so many bytes of a file are written at a time."""
+"""Approximate number of bytes of a file that are written at a time."""
 
 ALL_OUTCOMES = (*(outcome.value for outcome in WriteOutcome), *SKIPPED)
 DELETED = "deleted"
@@ -101,7 +101,7 @@ class BulkWrite:
 
     @property
     def _share(self) -> float | None:
-        """How many writes a second one task may do."""
+        """Number of writes a second that one task may do; None: as many as it can."""
         return None if self.rate is None else self.rate / sharers(self.rate, self.slots)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""A session of a Spark Connect server: what it takes, and whether the server is there."""
+"""A session of a Spark Connect server: its requirements, and a check that the server is there."""
 
 import re
 import socket
@@ -9,7 +9,7 @@ from kip30.errors import UnavailableError, UsageError
 
 _ADDRESS = re.compile(r"sc://(\[[^\]]+\]|[^/:;\s]+)(?::([0-9]{1,5}))?(?:/.*)?")
 _PORT = 15002
-"""Where a server listens by default, as Spark's documentation of Connect says."""
+"""The port of a server by default, as Spark's documentation of Connect says."""
 _CONNECT_SECONDS = 10.0
 
 

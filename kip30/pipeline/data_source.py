@@ -1,4 +1,4 @@
-"""The data source ``kip30``: what ``spark.read.format("kip30")`` and ``df.write`` begin with."""
+"""The data source ``kip30``: the start of ``spark.read.format("kip30")`` and ``df.write``."""
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType

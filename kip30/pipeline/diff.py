@@ -1,4 +1,4 @@
-"""The job ``diff``: which keys do not have the same value on two sides, stores or snapshots."""
+"""The job ``diff``: the keys whose values differ between two sides, stores or snapshots."""
 
 import time
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ DIFFERENCES = "differences"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffOptions:
-    """What to compare.
+    """Arguments of the job ``diff``.
 
     Attributes:
         left: Part of a store, or of a snapshot.

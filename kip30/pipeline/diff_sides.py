@@ -66,18 +66,18 @@ class DiffSide(ABC):
 
     @property
     def is_mapped(self) -> bool:
-        """Whether its records are those of other programs, under keys of kip30's storage."""
+        """True if its records are those of other programs, under keys of kip30's storage."""
         return self.layout is Layout.RAW and self._options.into is not None
 
     @property
     def has_keys(self) -> bool:
-        """Whether its table has keys of kip30's storage, and not paths."""
+        """True if its table has keys of kip30's storage, and not paths."""
         return self.layout is Layout.KIP30 or self.is_mapped
 
     @property
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """What the side is: endpoint, store, position."""
+        """Description of the side: endpoint, store, position."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -95,11 +95,11 @@ class DiffSide(ABC):
     @property
     @abstractmethod
     def is_part(self) -> bool:
-        """Whether its table leaves out rows of its manifest."""
+        """True if its table leaves out rows of its manifest."""
 
     @property
     def rows(self) -> int:
-        """How many records its manifest has."""
+        """Number of records in its manifest."""
         return self.manifest.digest.rows
 
     def counts(self, table: DataFrame) -> Mapping[str, int]:
@@ -115,7 +115,7 @@ class DiffSide(ABC):
         """Release the lock on its folder, if it holds one."""
 
     def table(self) -> DataFrame:
-        """Return its rows in the columns of `comparable`, and *skipped* as in `MAPPED`."""
+        """Return its rows in the columns of `comparable`, and *skipped* as in `mapped`."""
         rows = self._rows()
         if not self.is_mapped:
             return comparable(rows, full=self._options.full).withColumn("skipped", _no_text())

@@ -1,4 +1,4 @@
-"""What a job reads or writes, as its arguments name it: ``[raw:]PATH[#UNDER]``.
+"""The sources and targets of jobs, as their arguments name them: ``[raw:]PATH[#UNDER]``.
 
 PATH is the properties file of a store, ``-`` for the store that the command line chooses, or the
 folder of a snapshot. UNDER is a namespace; of a raw endpoint, a path or the beginning of keys, or
@@ -37,7 +37,7 @@ class StoreEndpoint:
     under: str
 
     def view(self, scratch: Path | None = None) -> View:
-        """Return what a scan of it covers."""
+        """Return the view that a scan of it covers."""
         return View(layout=self.layout, under=self.under, scratch=scratch)
 
 

@@ -1,4 +1,4 @@
-"""The job ``feed``: what changes in a view of a store, into Parquet files by day or a store."""
+"""The job ``feed``: changes in a view of a store, into Parquet files by day or a store."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -97,7 +97,7 @@ class _Feed:
         self._journal = Journal(directory.path / _JOURNAL, options.layout)
         self._sink = self._new_sink(spark)
         self._consumer = JournalConsumer(spark, directory, self._journal, self._sink)
-        # What is applied; None until all that an earlier process left is.
+        # The applied position; None until the rows that an earlier process left are applied.
         self._applied: JournalPosition | None = None
         self._known = KnownKeys(directory.path / _KNOWN)
         self._tail: Tail | None = None
@@ -192,7 +192,7 @@ class _Feed:
         return self._report(reason)
 
     def _batches(self, thread: TailThread) -> str:
-        """Apply what the tail reads, and return why that ended; empty: all is applied."""
+        """Apply the changes that the tail reads; return why that ended, empty if all is applied."""
         due = 0.0
         while True:
             thread.news.clear()
@@ -241,7 +241,7 @@ class _Feed:
         return ""
 
     def _failed(self, error: Exception) -> str:
-        """Wait before the same batch comes again, or say why it does not."""
+        """Wait before a retry of the batch and return "", or return why there is none."""
         self._failed_jobs += isinstance(error, JobFailedError)
         if self._options.once or self._failed_jobs >= _FAILED_JOBS:
             return str(error)
@@ -292,7 +292,7 @@ class _Feed:
         return replace(report, counts=counts, totals=totals)
 
     def _counts(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Return what no report has counted yet, with the present state, and the totals.
+        """Return the counts that no report has had yet, with the present state, and the totals.
 
         A process that was killed reported nothing: the next one does.
         """
@@ -309,7 +309,7 @@ class _Feed:
         return new | present, totals
 
     def _rejected(self) -> Iterator[Mapping[str, str]]:
-        """Yield what the source has that could not be read: it stays as it is at the target."""
+        """Yield the records of the source that could not be read: the target's stay as they are."""
         for one in self._known.first_rejected(MOST_FINDINGS):
             shown = one.key.decode(errors="backslashreplace")
             yield {"key": shown, "outcome": "rejected", "detail": one.reason}

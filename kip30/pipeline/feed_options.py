@@ -19,7 +19,7 @@ _SHORTEST_INTERVAL = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedOptions:
-    """What to follow, and where to.
+    """Arguments of the job ``feed``.
 
     Attributes:
         source: The part of a store.
@@ -40,7 +40,7 @@ class FeedOptions:
             it deletes any; None: with a target a tenth of all, and at least 100. What a log of
             changes says is not limited.
         overwrite: Whether to replace and delete at *target* also what programs wrote there. Without
-            it that is a conflict: it stays, and is named.
+            it that is a conflict: the record stays, and is reported.
         rate: How many writes a second may go to *target*; None: as many as it takes.
         accept_stores: Stores that *source* and *target* may be from now on, as the errors name them
             that are raised if one is another store than before.
@@ -75,7 +75,7 @@ class FeedOptions:
 
     @property
     def layout(self) -> Layout:
-        """That of the keys in the feed."""
+        """The layout of the keys in the feed."""
         return self.source.layout if self.into is None else Layout.KIP30
 
     def check(self) -> None:
@@ -118,7 +118,7 @@ class FeedOptions:
             raise UsageError(f"{self.source.text} and {target.text} are the same store")
 
     def _feeds_itself(self, source: Resolved, target: Resolved) -> bool:
-        """Return whether what is written would be read again."""
+        """Return whether the feed would read its own writes."""
         is_same = source.choice.backend is target.choice.backend
         if not is_same or source.settings != target.settings:
             return False

@@ -1,4 +1,4 @@
-"""Where the rows of a journal go: files by day, or a store. Both take a batch again unharmed."""
+"""Sinks of the rows of a journal: files by day, or a store. Writing a batch again is safe."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ OUT = "out"
 """The folder of the files of a feed."""
 
 _MOST_IN_ONE_TASK = 2_000
-"""So many changes are applied by one task: to open the store costs more than to write them."""
+"""Changes that one task applies: opening the store costs more than writing them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Written:
 
     Attributes:
         counts: How many keys had each outcome.
-        findings: Keys to look at, each with what is the matter.
+        findings: Keys to look at, each with the problem.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict[str, int])

@@ -1,4 +1,4 @@
-"""Where a feed begins: at the position of a snapshot, whose keys the journal knows then."""
+"""The start of a feed: at the position of a snapshot, whose keys the journal knows then."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

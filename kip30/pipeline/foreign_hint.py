@@ -1,4 +1,4 @@
-"""Whether a store without keys of kip30's holds data of another program."""
+"""A hint that a store without keys of kip30's holds data of another program."""
 
 from collections.abc import Iterator
 from dataclasses import replace

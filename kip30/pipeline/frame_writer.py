@@ -40,7 +40,7 @@ _STATE_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What the options of a write mean.
+    """Parsed options of a write.
 
     Attributes:
         config: The store.
@@ -104,7 +104,7 @@ def check_columns(schema: StructType) -> None:
 
 @dataclass(frozen=True)
 class WriteResult(WriterCommitMessage):
-    """What one task did, or all together.
+    """Result of one task, or of all together.
 
     Attributes:
         counts: How many keys had each outcome.
@@ -169,7 +169,7 @@ class Kip30Writer(DataSourceArrowWriter):
         """End the write, which has written all that it could.
 
         Raises:
-            KeysNotWrittenError: Keys were not written: they are named. All others are.
+            KeysNotWrittenError: Keys were not written: the message names them. All others are.
         """
         result = WriteResult()
         for message in messages:

@@ -1,4 +1,4 @@
-"""What ends a job and is none of the errors of stores."""
+"""Errors that end a job, other than the errors of stores."""
 
 
 class JobFailedError(Exception):

@@ -19,7 +19,7 @@ from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.wave_files import literal_path
 
 MOST_SEGMENTS = 16
-"""So many are in one batch at most."""
+"""The most segments in one batch."""
 
 _COMMITTED = "segments"
 _BEGUN = "begun_segments"
@@ -31,7 +31,7 @@ _ROWS = "changes"
 class JournalConsumer:
     """Applies a journal to a sink.
 
-    The manifest of the run has how many segments are applied, and how many are once the batch under
+    The manifest of the run has the number of segments applied, and the number once the batch under
     way is: after a crash the same batch comes again, and its outcomes count once.
     """
 
@@ -53,12 +53,12 @@ class JournalConsumer:
 
     @property
     def backlog(self) -> int:
-        """How many segments are not applied."""
+        """Number of segments that are not applied."""
         return self._journal.segment - self.segment
 
     @property
     def rows(self) -> int:
-        """How many rows of the journal are applied."""
+        """Number of rows of the journal that are applied."""
         return self._run.manifest.counts.get(_ROWS, 0)
 
     def apply_batch(self) -> Sequence[Mapping[str, str]]:

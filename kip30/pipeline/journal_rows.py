@@ -1,4 +1,4 @@
-"""What a journal consists of: its rows, and the mark that says how far it is."""
+"""The parts of a journal: its rows, and the mark with its position."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -44,7 +44,7 @@ class JournalRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalPosition:
-    """How far a journal is.
+    """Position of a journal.
 
     Attributes:
         at: The position behind which changes are still to be read; None before the first listing.

@@ -1,4 +1,4 @@
-"""Which keys a journal has, which version of each, and what could not be read as a record.
+"""The keys of a journal, the version of each, and what could not be read as a record.
 
 It is a file of SQLite, so the memory in use does not grow with the number of keys.
 """
@@ -47,7 +47,7 @@ class Known(NamedTuple):
 
     Attributes:
         key: The key.
-        stamp: What differs between any two states of it (`stamp`); None: it is deleted.
+        stamp: A text that differs between any two states of it (`stamp`); None: it is deleted.
     """
 
     key: bytes
@@ -55,7 +55,7 @@ class Known(NamedTuple):
 
 
 def stamp(major: int, minor: int, modified: int | None) -> str:
-    """Return what distinguishes a record from each former one of its key.
+    """Return a text that distinguishes a record from each former one of its key.
 
     Some raw records have no version, but a time of their last change.
     """
@@ -118,7 +118,7 @@ class KnownKeys:
             self._note(segment)
 
     def begin_scan(self) -> None:
-        """Forget which keys were seen, and what was rejected."""
+        """Forget which keys were seen, and which records were rejected."""
         self._database.execute("DELETE FROM rejected")
         with suppress(sqlite3.OperationalError):
             self._database.execute("DROP TABLE scan.seen")
@@ -136,7 +136,7 @@ class KnownKeys:
         return found
 
     def reject(self, found: Iterable[Rejected]) -> None:
-        """Note what could not be read. It counts until its key changes or a scan begins."""
+        """Note unreadable records. Each counts until its key changes or a scan begins."""
         rows = [(one.key, one.record, one.reason) for one in found]
         with self._database:
             self._database.execute("BEGIN")
@@ -153,11 +153,11 @@ class KnownKeys:
                     self._database.execute(_BELOW, (one.prefix,))
 
     def count_rejected(self) -> int:
-        """Count what could not be read."""
+        """Count the records that could not be read."""
         return int(self._database.execute("SELECT count(*) FROM rejected").fetchone()[0])
 
     def first_rejected(self, most: int) -> list[Rejected]:
-        """Return up to *most* of what could not be read, by key and reason."""
+        """Return up to *most* records that could not be read, with their keys and reasons."""
         found = self._database.execute(_FIRST_REJECTED, (most,))
         return [Rejected(key, reason) for key, reason in found]
 

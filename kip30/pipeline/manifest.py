@@ -21,7 +21,7 @@ _END = "\n}"
 SNAPSHOT_JOB = "snapshot"
 """The job whose run is a snapshot."""
 SNAPSHOT_FOLDER = "snapshot"
-"""Where the run of another job has the run of a snapshot that it takes itself."""
+"""Folder, in the run of another job, of the run of a snapshot that it takes itself."""
 FEED_JOB = "feed"
 """The job whose run is never done."""
 

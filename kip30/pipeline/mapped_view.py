@@ -33,7 +33,7 @@ _SCHEMA = pa.schema(_COLUMN_TYPES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathMapping:
-    """Where records of another program go.
+    """Mapping of another program's records to a namespace.
 
     Attributes:
         into: The namespace.

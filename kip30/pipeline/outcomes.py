@@ -8,7 +8,7 @@ from kip30.driver.records import Condition, Version
 
 _MARK = bytes.fromhex("6b69702d")
 _HASH_BYTES = 4
-"""Two states of a key are told apart by this and by their data."""
+"""Two states of a key are distinguished by this and by their data."""
 
 
 class WriteOutcome(Enum):
@@ -37,10 +37,10 @@ class WriteOutcome(Enum):
 
 
 class OnConflict(Enum):
-    """What happens to a key that has another value at the target."""
+    """Handling of a key that has another value at the target."""
 
     KEEP = "keep"
-    """It stays, and is named."""
+    """It stays, and is reported."""
     REPLACE = "replace"
     """It is overwritten, even if another program wrote it."""
     FAIL = "fail"
@@ -63,7 +63,7 @@ class NewRecord(NamedTuple):
 
     @property
     def expected(self) -> Condition:
-        """What the target must have there: nothing."""
+        """The condition on the key at the target: it is absent."""
         return Condition.ABSENT
 
 
@@ -74,7 +74,7 @@ class Replacement(NamedTuple):
         key: As its user writes it, ``namespace/name``.
         data: Without kip30's envelope; None deletes the key.
         source: As that of a `NewRecord`.
-        expected: What the target must have there: a version; or `Condition.ANY`, also nothing.
+        expected: The condition on the key: a version; or `Condition.ANY`, which allows absence.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""Which keys of kip30's storage the records of other programs become.
+"""The mapping of records of other programs to keys of kip30's storage.
 
 A path keeps its form and moves below a namespace: below ``/config``, ``/config/topics/t1`` becomes
 ``kafka/topics/t1``. So the children of a node become one key set, which listeners can observe.
@@ -15,7 +15,7 @@ from kip30.names import check_namespace, parse_key
 
 
 class Lifetime(Enum):
-    """How long a record lives."""
+    """The lifetime of a record."""
 
     PERSISTENT = "persistent"
     """Until it is deleted. ZooKeeper's containers and nodes with a time to live are among these:
@@ -25,7 +25,7 @@ class Lifetime(Enum):
 
 
 class Skipped(Enum):
-    """Why a record has no key although nothing is wrong with it."""
+    """Reason why a record has no key although nothing is wrong with it."""
 
     EPHEMERAL = "ephemeral"
     """It ends with a session or lease. On the new store its owner joins or is elected again."""
@@ -86,7 +86,7 @@ class Mapping:
             return None
 
     def prefix_of(self, prefix: bytes) -> bytes | None:
-        """Return what the keys of all records begin with whose paths begin with *prefix*.
+        """Return the prefix of the keys of all records whose paths begin with *prefix*.
 
         None if no such record has a key.
         """
@@ -111,7 +111,7 @@ def value_of(row: Row) -> bytes:
 
 
 def kind_of(row: Row) -> Lifetime:
-    """Return how long the record *row* lives."""
+    """Return the lifetime of the record *row*."""
     return Lifetime.PERSISTENT if row.owner is None else Lifetime.EPHEMERAL
 
 

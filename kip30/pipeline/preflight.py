@@ -1,4 +1,4 @@
-"""The job ``preflight``: whether a job would work, found out by reading alone."""
+"""The job ``preflight``: a check that another job would work, by reading alone."""
 
 import os
 import socket
@@ -38,8 +38,8 @@ class PreflightOptions:
     """The arguments of the coming job.
 
     Attributes:
-        source: What it reads.
-        target: Where it writes, if it does.
+        source: The endpoint that it reads.
+        target: The store that it writes to, if any.
         master: The master of the session, as for `open_session`.
         remote: The Spark Connect server, as for `open_session`.
         request_seconds: How long a request may take.
@@ -53,7 +53,7 @@ class PreflightOptions:
 
 
 def run(spark: SparkSession, options: PreflightOptions, progress: Progress | None = None) -> Report:
-    """Look for what would go wrong, and report it as findings. Nothing is written."""
+    """Look for problems of the job, and report them as findings. Nothing is written."""
     return _Preflight(spark, options, progress or NoProgress()).run()
 
 
@@ -125,7 +125,7 @@ class _Preflight:
                 endpoint.view(),
                 request_seconds=self._options.request_seconds,
             ) as store:
-                # What has to copy itself first has no moment without a place for the copy.
+                # A store that must be copied first has no position without a place for the copy.
                 identity = None if store.needs_scratch else store.position().store
                 consistency = store.consistency.value
         except Kip30Error as error:
@@ -188,7 +188,7 @@ class _Preflight:
         if self._options.target is None:
             return
         limit = self._options.target.config.resolve().choice.backend.limits.value_bytes
-        # Looked at with a DataFrame of its own: one that was read is not read once more.
+        # With a DataFrame of its own: one that was read is not read once more.
         rows = self._rows()
         name = f.col("path" if "path" in rows.columns else "key")
         size = f.octet_length("value")
@@ -209,7 +209,7 @@ class _Preflight:
 
 
 def _answer(config: StoreConfig, view: View, seconds: float | None) -> pa.RecordBatch:
-    """Return what a worker finds, as a row of `_ANSWER`."""
+    """Return the findings of a worker, as a row of `_ANSWER`."""
     what, detail = _looked(config, view, seconds)
     row = {"host": socket.gethostname(), "pid": os.getpid(), "what": what, "detail": detail}
     return pa.RecordBatch.from_pylist([row])

@@ -28,7 +28,7 @@ class WaveProgress(NamedTuple):
 
 
 class FeedProgress(NamedTuple):
-    """How far a feed is.
+    """Progress of a feed.
 
     Attributes:
         changes: How many rows of its journal are applied, in all.
@@ -55,7 +55,7 @@ class Progress(Protocol):
         ...
 
     def feed(self, state: FeedProgress) -> None:
-        """Note how far a feed is."""
+        """Note the progress of a feed."""
         ...
 
     def warn(self, text: str) -> None:

@@ -48,7 +48,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairOptions:
-    """What to repair.
+    """Arguments of the job ``repair``.
 
     Attributes:
         diff: The folder of a diff that is done.
@@ -101,11 +101,11 @@ class RepairOptions:
 
 
 def run(spark: SparkSession, options: RepairOptions, progress: Progress | None = None) -> Report:
-    """Plan, or write, what makes the right side like the left one.
+    """Plan, or write, the changes that make the right side like the left one.
 
     Every write is done only if the right side still has the version that the diff saw, or still
-    does not have the key; and only the value that the diff saw on the left side is written. What
-    changed since is a *conflict*, and stays as it is. Unsettled keys are left alone.
+    does not have the key; and only the value that the diff saw on the left side is written. A key
+    that changed since is a *conflict*, and stays as it is. Unsettled keys are left alone.
 
     The ending is `JobEnding.DONE` if the sides were equal or, as far as the diff can tell, are now.
 
@@ -187,7 +187,7 @@ class _Repair:
     def _written(
         self, planned: DataFrame, leader: RunLeader | None
     ) -> tuple[tuple[DataFile, ...], DataFrame, dict[str, int]]:
-        """Return the files of the outcomes, what is in them, and how many there are of each.
+        """Return the files of the outcomes, their rows, and the number of each outcome.
 
         If the session of this process was lost meanwhile, all of it is repeated with the fence of
         the next term, which changes nothing that was written.

@@ -1,4 +1,4 @@
-"""What a repair would do: an action for each difference, taken from the files of a diff."""
+"""The plan of a repair: an action for each difference, taken from the files of a diff."""
 
 from contextlib import closing
 from pathlib import Path
@@ -37,8 +37,8 @@ _PLAN = (
     .add("version", _VERSION)
     .add("left_version", _VERSION)
 )
-"""*version* is what the right side must have, null where it must have nothing; *left_version* is
-what the left side must have, null where the key is deleted."""
+"""*version* is the one that the right side must have, null where it must have none;
+*left_version* is the one that the left side must have, null where the key is deleted."""
 
 
 class DiffFound(NamedTuple):
@@ -47,7 +47,7 @@ class DiffFound(NamedTuple):
     Attributes:
         folder: The folder of its run.
         manifest: Its manifest.
-        left: What the right side is to be like: a store or a snapshot.
+        left: The side to follow: a store or a snapshot.
         right: The store to repair.
         into: The namespace that the left side, which is raw, was mapped to; None if it is not.
     """
@@ -123,7 +123,7 @@ def find_diff(folder: Path) -> DiffFound:
 
 
 def plan_of(found: DataFrame) -> DataFrame:
-    """Return what makes the right side of the differences *found* like the left one.
+    """Return the actions that make the right side of the differences *found* like the left one.
 
     The columns are key, action, version and left_version. Keys that are unsettled are left alone.
     """

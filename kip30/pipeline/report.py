@@ -1,4 +1,4 @@
-"""How a job ended, for people and for programs."""
+"""Reports on how jobs ended, for people and for programs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,11 +8,11 @@ from typing import Any
 from kip30.pipeline.manifest import Manifest, Wave
 
 MOST_FINDINGS = 1_000
-"""How many keys a report names at most."""
+"""Maximum number of keys that a report names."""
 
 
 class JobEnding(Enum):
-    """How a job ended."""
+    """The ending of a job."""
 
     DONE = "done"
     """All is done, and there is nothing to look at."""
@@ -29,12 +29,12 @@ class Report:
     Attributes:
         job: Which job.
         run: The id of its run.
-        ending: How it ended.
-        counts: What it counted, by name; of a feed, in this call.
-        totals: What the calls of a feed counted together, by name.
+        ending: Its ending.
+        counts: Its counts, by name; of a feed, those of this call.
+        totals: The counts of all calls of a feed together, by name.
         facts: Further facts, by name: store, position, consistency.
         waves: A record for each wave: rows, bytes, seconds.
-        findings: Up to `MOST_FINDINGS` keys to look at, each with what is the matter.
+        findings: Up to `MOST_FINDINGS` keys to look at, each with the problem.
         reason: Why it is incomplete.
     """
 

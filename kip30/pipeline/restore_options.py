@@ -23,7 +23,7 @@ _BACKUPS = {
     " `consul kv import`",
     "cassandra": "`nodetool snapshot` and `nodetool import`",
 }
-"""What puts records of any program back, by store: see docs/pipeline.md."""
+"""Tools that restore records of any program, by store: see docs/pipeline.md."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the folder of a run says without Spark: its state, and whether its files are as written."""
+"""Checks of the folder of a run without Spark: its state, and the integrity of its files."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def _files_of(folder: Path, manifest: Manifest) -> Iterator[CheckedFile]:
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """Return how far the run in *folder* is.
+    """Return the state and the progress of the run in *folder*.
 
     Raises:
         UsageError: There is no run.

@@ -18,7 +18,7 @@ from kip30.locator import PluginLocator
 from kip30.pipeline.store_config import StoreConfig
 
 _SESSIONS = 1.5
-"""How many session timeouts to wait for a driver that crashed: it leads for up to one."""
+"""Number of session timeouts to wait for a driver that crashed: it leads for up to one."""
 
 
 def service_of(run: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether two configurations name the same store, as far as is known without a request."""
+"""Comparison of two configurations: the same store or not, as far as is known without a request."""
 
 import socket
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from kip30.config import Address
 from kip30.pipeline.store_config import StoreConfig
 
 _PLACES = ("chroot", "keyspace", "directory")
-"""Settings that tell stores on the same servers from each other."""
+"""Settings that distinguish stores on the same servers."""
 
 
 def is_same_store(left: StoreConfig, right: StoreConfig) -> bool:

@@ -24,7 +24,7 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 
 _NAME = "kip30"
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-"""What PySpark adds to its call of spark-submit, which starts the JVM."""
+"""Arguments that PySpark adds to its call of spark-submit, which starts the JVM."""
 _PROPERTIES_FILE = "--properties-file"
 
 _DEFAULTS = {
@@ -56,7 +56,7 @@ _ROWS_OF_PARTITION = 250_000
 """So many keys with versions and digests have about 20 MB."""
 
 _NOTICE_SECONDS = 1.0
-"""How long a process may take to end after its connections are gone."""
+"""Seconds that a process may take to end after its connections are gone."""
 
 _OUT_OF_MEMORY = 52
 """Spark's exit code (`SparkExitCode.OOM`)."""

@@ -27,7 +27,7 @@ from kip30.pipeline.wave_runner import WaveResult, run_waves
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotOptions:
-    """What to take a snapshot of.
+    """Arguments of the job ``snapshot``.
 
     Attributes:
         source: The part of a store.

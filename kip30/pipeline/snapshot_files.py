@@ -25,7 +25,7 @@ class SnapshotFiles:
         folder: Its folder.
         under: The namespace or path that is the endpoint's part; empty: all.
         layout: That of its records.
-        prefix: What the raw paths of the endpoint's part begin with.
+        prefix: The beginning of the raw paths of the endpoint's part.
     """
 
     def __init__(self, spark: SparkSession, endpoint: SnapshotEndpoint) -> None:
@@ -89,7 +89,7 @@ class SnapshotFiles:
 
 def _check_part(endpoint: SnapshotEndpoint, manifest: Manifest) -> None:
     facts, part = manifest.source, endpoint.under
-    # What a raw view was taken of may be a table, which no key begins with.
+    # A raw view may be of a table, with whose name no key begins.
     is_raw = facts["layout"] == Layout.RAW.value
     whole = facts["prefix"] if is_raw else facts["under"]
     if not part or not whole:

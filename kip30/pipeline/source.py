@@ -42,11 +42,11 @@ def store_of(options: Mapping[str, str]) -> StoreConfig:
 
 @dataclass(frozen=True)
 class ScanOptions:
-    """What the options of a read mean.
+    """Parsed options of a read.
 
     Attributes:
         config: The store.
-        view: What of it.
+        view: The part of it.
         rows: About how many rows a span has.
         request_seconds: How long a request may take; None: the store's operation timeout.
     """
@@ -135,7 +135,7 @@ class Kip30Reader(DataSourceReader):
 
     @override
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what the tasks read. Spark asks once for each ``load()``."""
+        """Return the partitions that the tasks read. Spark asks once for each ``load()``."""
         with self._options.open() as store:
             if store.needs_scratch and self._options.view.scratch is None:
                 return [_Partition(None, [])]

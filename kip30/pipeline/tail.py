@@ -1,10 +1,10 @@
-"""A tail: it reads what changes in a view of a store, and appends it to a journal.
+"""A tail: it reads the changes in a view of a store, and appends them to a journal.
 
 A store with a log of changes is read from there. Of the others the whole view is scanned, and
-compared with the versions that the journal has; so is a store whose log forgot what was not read.
+compared with the versions that the journal has; so is a store whose log forgot unread changes.
 
-A key counts as deleted if the log says so, or if a scan saw all places where it could be. What is
-there and cannot be read leaves the journal as it was; `KnownKeys` has it.
+A key counts as deleted if the log says so, or if a scan saw all places where it could be. A
+record that cannot be read leaves the journal as it was; `KnownKeys` has it.
 """
 
 import time
@@ -31,7 +31,7 @@ class StoppedError(Exception):
 
 
 class SegmentSize(NamedTuple):
-    """When a segment is full.
+    """Size at which a segment is full.
 
     Attributes:
         rows: The number of its rows.
@@ -44,10 +44,10 @@ class SegmentSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailSettings:
-    """How a tail works.
+    """Settings of a tail.
 
     Attributes:
-        segment: When to end a segment.
+        segment: The size at which to end a segment.
         deletions: How many keys one scan may find deleted, else it stops there; None: any number.
         accepted_stores: Stores (`Position.store`) that are followed although the journal is of
             another one.
@@ -66,8 +66,8 @@ class TailFiles:
     """The files of a tail.
 
     Attributes:
-        journal: What it read.
-        known: Which keys the journal has.
+        journal: The changes that it read.
+        known: The keys that the journal has.
         scratch: Where the store may keep copies of itself; the tail deletes them.
     """
 
@@ -96,13 +96,13 @@ class Tail:
         stopped: Callable[[], bool] = lambda: False,
         warn: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """Go on with *files*, in which `begin_at` or a tail left a segment.
+        """Continue with *files*, in which `begin_at` or a tail left a segment.
 
         Args:
-            files: What the tail keeps.
+            files: The files of the tail.
             open_scanner: Opens the view.
-            settings: How it works.
-            stopped: Asked after each page and segment; if it says yes, `advance` ends.
+            settings: Its settings.
+            stopped: Called after each page and segment; if it returns true, `advance` ends.
             warn: Receives what an operator should know.
         """
         self._journal = files.journal
@@ -200,7 +200,7 @@ class Tail:
                     self._known.reject([change.rejected])
 
     def _other_store(self, before: str, now: str) -> str:
-        """Return what is to be said of another store, if it is accepted.
+        """Return the warning about another store, if it is accepted.
 
         Raises:
             StoreError: It is not.
@@ -228,7 +228,7 @@ class Tail:
         self._flush(replace(self._mark, order=-1, listing=True))
 
     def _compare(self, store: ScanDriver, until: Position) -> None:
-        """Add what differs between the view and what the journal has."""
+        """Add the differences between the view and the journal."""
         self._known.begin_scan()
         for span in store.plan(until, _SPAN_ROWS):
             for page in store.scan(span, until):
@@ -280,7 +280,7 @@ class Tail:
         self._check_stopped()
 
     def _check_stopped(self) -> None:
-        """End here if that is wanted. What is not in a segment yet is read again then."""
+        """End here if requested. Changes that are not in a segment yet are read again later."""
         if self._stopped():
             raise StoppedError
 

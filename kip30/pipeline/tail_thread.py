@@ -44,9 +44,9 @@ class TailThread:
         """Start.
 
         Args:
-            tail: What to run; the thread closes it.
+            tail: The tail to run; the thread closes it.
             stop: Ends the thread after the segment under way.
-            progress: Receives what goes wrong.
+            progress: Receives the problems.
             once: End after one pass, or after the first failure.
             interval: How many seconds there are from one pass to the next.
         """
@@ -63,7 +63,7 @@ class TailThread:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the journal no longer grows."""
+        """True if the journal no longer grows."""
         return self._has_ended
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Which store a run writes to: noted when it begins, so that no resume writes to another one.
+"""The store that a run writes to: noted when it begins, so that no resume writes to another one.
 
 Names of files say nothing about that: a properties file may name another store by now, and at the
-same address there may be a store that was made anew, or restored from a backup.
+same address there may be a store that was created again, or restored from a backup.
 """
 
 from collections.abc import Collection
@@ -26,7 +26,7 @@ def note_target(
 
     Args:
         directory: The run.
-        target: Where it writes.
+        target: The store that it writes to.
         accepted: Stores that the run may go on with although it has written to another one.
 
     Raises:
@@ -48,7 +48,7 @@ def note_target(
 
 
 def identity_of(config: StoreConfig) -> str:
-    """Return what distinguishes the namespace of the store *config* from others; "" if nothing can.
+    """Return a text that distinguishes the namespace of the store *config*; "" if there is none.
 
     Raises:
         Kip30Error: The store cannot be used.
@@ -58,6 +58,6 @@ def identity_of(config: StoreConfig) -> str:
     if Capability.SCANNING not in backend.capabilities:
         return ""
     properties = config.properties()
-    # A scan makes nothing where nothing was, so a store that is new has no identity before.
+    # A scan creates nothing, so a new store has no identity before it is written to.
     with PluginLocator().startup(properties), scanner(properties, View()) as store:
         return f"{backend.name}:{store.position().store}#{resolved.context.namespace}"

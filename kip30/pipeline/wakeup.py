@@ -26,11 +26,11 @@ class Wakeup:
 
     @property
     def is_set(self) -> bool:
-        """Whether it was set, and not cleared since."""
+        """True if it was set, and not cleared since."""
         return self._is_set
 
     def set(self) -> None:
-        """Wake who waits, now or later."""
+        """Wake the threads that wait, now or later."""
         if not self._is_set:
             self._is_set = True
             os.write(self._writer, b"\0")

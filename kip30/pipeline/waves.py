@@ -11,11 +11,11 @@ from kip30.driver.scanning import Span
 
 WAVE_SECONDS = 30.0
 _TOKEN_BYTES = 512 * 1024
-"""How much the spans of a wave may take in a job's description."""
+"""The most bytes that the spans of a wave may take in a job's description."""
 
 
 class Waves:
-    """Which spans are read next.
+    """The order in which spans are read.
 
     Spans of one region of a store are next to each other in the plan, so the order is shuffled:
     each wave then loads all servers, and its speed tells something about the next wave.
@@ -76,5 +76,5 @@ def partitions(spans: Sequence[Span], slots: int) -> list[list[Span]]:
 
 
 def _weight(span: Span) -> int:
-    """Return how much work *span* is; one that is expected to be empty is some, too."""
+    """Return the work for *span* in rows; one that is expected to be empty counts, too."""
     return max(span.rows, 1)

@@ -33,7 +33,7 @@ from kip30.runtime.line_position import InLine
 from kip30.storage import Storage, Versioned
 
 MOST_PARTIES = 1000
-"""How many parties a barrier can have: the record of a round names each."""
+"""Maximum number of parties of a barrier: the record of a round names each."""
 
 
 def barrier_group(name: str) -> str:
@@ -141,7 +141,7 @@ class BarrierPlace(Place):
         self.passed_as: int | None = None
         self.seen: int = seen
         self._record = record
-        # What the last read found; only the task uses these.
+        # The results of the last read; only the task uses these.
         self._newest = Round(0)
         self._waiting: list[InLine] = []
         super().__init__(joined, self._in_the_way)
@@ -195,7 +195,7 @@ class BarrierPlace(Place):
 
 
 class BarrierRequests:
-    """What a barrier does, for a thread or an event loop."""
+    """Requests of a barrier, for a thread or an event loop."""
 
     def __init__(self, locator: PluginLocator, name: str, parties: int) -> None:
         """Send nothing yet; see `Barrier`."""

@@ -1,4 +1,4 @@
-"""What a caller holds of a lock or semaphore, until it is released or lost."""
+"""A caller's hold on a lock or semaphore, until it is released or lost."""
 
 import threading
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _UNCONFIRMED = (
 
 
 class Grip(Closeable):
-    """What is held. It ends once and cannot be regained; leaving the ``with`` block releases it.
+    """A hold, which ends once and cannot be regained; leaving the ``with`` block releases it.
 
     Mutual exclusion rests on clocks that run at the same rate, within the lease margin.
     `is_valid` cannot stop the process from pausing right after its answer.
@@ -62,7 +62,7 @@ class Grip(Closeable):
 
     @property
     def deadline(self) -> float:
-        """When it ends unless the lease is renewed, in seconds on the lease's clock."""
+        """The time at which it ends unless renewed, in seconds on the lease's clock."""
         return self.held.deadline
 
     def is_valid(self) -> bool:

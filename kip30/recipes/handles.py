@@ -1,4 +1,4 @@
-"""What the handles behind recipes share: a clock, deadlines, and running steps."""
+"""Shared code of the handles behind recipes: a clock, deadlines, and running steps."""
 
 from typing import NamedTuple, TypeVar
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Deadline(NamedTuple):
-    """How long a caller waits: *seconds* in all, which is *until* that moment by the lease clock.
+    """Deadline of a caller: it waits *seconds* in all, which is *until* a time by the lease clock.
 
     The answer to the first attempt may take until *first_try_until*.
     """

@@ -43,7 +43,7 @@ def lock_service(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The answer of `Lock.holder`: what the holder says about itself, and the token of its grip."""
+    """The answer of `Lock.holder`: the holder's text about itself, and the token of its grip."""
 
     about: str
     token: int
@@ -112,7 +112,7 @@ class LockElection(RecipeHandle, LeaderElection[str]):
                 return True
 
     def _new_candidacy(self, about: str) -> Candidacy:
-        """Return a candidacy that ends with its first term, lest it lead again for a lost grip."""
+        """Return a candidacy that ends with its first term, and never leads for a lost grip."""
 
         def end(_term: Leadership) -> None:
             self.withdraw(candidacy)
@@ -152,7 +152,7 @@ class LockElection(RecipeHandle, LeaderElection[str]):
 
 
 class LockRequests:
-    """What a lock does, for a thread or an event loop."""
+    """Requests of a lock, for a thread or an event loop."""
 
     def __init__(self, locator: PluginLocator, name: str, *, fair: bool, about: str) -> None:
         """Send nothing yet; see `Lock`."""

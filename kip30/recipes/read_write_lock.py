@@ -34,7 +34,7 @@ def _last_writer(before: Sequence[InLine]) -> Sequence[InLine]:
 
 
 class ReadWriteLockRequests:
-    """What a read-write lock does, for a thread or an event loop."""
+    """Requests of a read-write lock, for a thread or an event loop."""
 
     def __init__(self, locator: PluginLocator, name: str) -> None:
         """Send nothing yet; see `ReadWriteLock`."""

@@ -52,7 +52,7 @@ def _permits_of(one: InLine, most: int) -> int:
 
 
 class SemaphoreRequests:
-    """What a semaphore does, for a thread or an event loop."""
+    """Requests of a semaphore, for a thread or an event loop."""
 
     def __init__(self, locator: PluginLocator, name: str, permits: int) -> None:
         """Send nothing yet; see `Semaphore`."""

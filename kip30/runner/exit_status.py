@@ -1,4 +1,4 @@
-"""Shell conventions: whether a command can be executed, and its exit status."""
+"""Shell conventions: the check that a command can be executed, and its exit status."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ def failure_status(number: int) -> int:
 
 
 def exit_status(wait_status: int) -> int:
-    """Return the status a shell gives for a command that ended so: 128 + n after signal n."""
+    """Return the status a shell gives for this wait status: 128 + n after signal n."""
     code = os.waitstatus_to_exitcode(wait_status)
     return code if code >= 0 else signal_status(-code)
 

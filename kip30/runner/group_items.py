@@ -37,7 +37,7 @@ class _ItemHandover(Handover[GroupItem]):
         super().__init__()
         # The generation in which the member got each place that it has.
         self._assigned: dict[int, int] = {}
-        # What the runner has and has not given up, by place.
+        # The items that the runner has and has not given up, by place.
         self._held: dict[int, GroupItem] = {}
         # The places that are assigned and not held.
         self._free: set[int] = set()

@@ -34,7 +34,7 @@ from kip30.runner.share_job import check_item
 from kip30.runner.share_protocols import HeldShare
 
 _SLOW_END_SECONDS = 5.0
-"""How much longer a round waits for a member than its command may take to end."""
+"""Seconds that a round waits for a member beyond the time its command may take to end."""
 _COALESCE_SECONDS = 0.02
 """A command should continue soon after its runner was killed; several deaths cost more rounds."""
 _MOST_HEARTBEAT_SECONDS = 3.0
@@ -46,12 +46,12 @@ S = TypeVar("S", bound="GroupShare")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkList:
-    """What a group divides, and the identity of this process in it.
+    """Items that a group divides, and the identity of this process in it.
 
     Attributes:
         group: The group.
         items: The items: the same list for every process of the group.
-        client: What the member id begins with.
+        client: The beginning of the member id.
         instance: The instance id of a static member; None for a dynamic one.
         grace_seconds: How long a command may take to end.
     """
@@ -156,7 +156,7 @@ class GroupShare:
 
     @property
     def deadline(self) -> float:
-        """When it ends unless confirmed again; 0 if it has ended."""
+        """The time at which it ends unless confirmed again; 0 if it has ended."""
         # Read before the look at `lost`, which is set before the member has another share: the
         # deadline of that one must not be taken for this one's.
         deadline = self._coordinator.deadline
@@ -170,23 +170,23 @@ class GroupShare:
 
 
 class Handover(ABC, Generic[S]):
-    """Gives what a member has to the runner, and waits until it is given up. Thread-safe.
+    """Gives the shares of a member to the runner, and waits until it gives them up. Thread-safe.
 
-    The polling thread changes what the member has; the runner's thread takes it and gives it up.
+    The polling thread changes the shares; the runner's thread takes them and gives them up.
     """
 
     def __init__(self) -> None:
-        """Start without anything to give."""
+        """Start without shares."""
         # Its lock protects all that is in here; notified at every change.
         self._changed = threading.Condition()
         # Set when the runner has ended, and takes and gives up nothing any longer.
         self._is_closed = False
-        # Called when what the runner has is to end. Only with the lock, and while the runner has
+        # Called when a share of the runner must end. Only with the lock, and while the runner has
         # it: so never after `give_up` has returned. Written once, before the member is started.
         self._notify: Callable[[], None] = _nothing
 
     def call_on_end(self, notify: Callable[[], None]) -> None:
-        """Let *notify* be called; see `kip30.runner.Workshare`."""
+        """Register *notify*; see `kip30.runner.Workshare`."""
         self._notify = notify
 
     @abstractmethod
@@ -236,7 +236,7 @@ class Handover(ABC, Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Entered(Generic[S]):
-    """A member, and what gives its shares to the runner."""
+    """A member, and the handover of its shares to the runner."""
 
     member: ListMember
     handover: Handover[S]
@@ -245,8 +245,8 @@ class Entered(Generic[S]):
 class GroupHandle(Closeable, Generic[S]):
     """One member of one group of the configured store; a `kip30.runner.Workshare`.
 
-    One thread opens the store, and another one polls the group. Subclasses say what the runner gets
-    of the member's share.
+    One thread opens the store, and another one polls the group. Subclasses decide which part of the
+    member's share the runner gets.
     """
 
     def __init__(self, properties: Properties, work: WorkList) -> None:
@@ -275,16 +275,16 @@ class GroupHandle(Closeable, Generic[S]):
         return None if entered is None else entered.handover.take(entered.member, timeout)
 
     def has_tried(self) -> bool:
-        """Return whether the store has been opened, or not; see `kip30.runner.Workshare`."""
+        """Return whether an attempt to join ended or timed out; see `kip30.runner.Workshare`."""
         timeouts = build(CommonSettings, self._properties)
         return self._entry.has_tried(timeouts.operation_timeout_seconds)
 
     def call_on_end(self, notify: Callable[[], None]) -> None:
-        """Let *notify* be called when a share is to end; see `kip30.runner.Workshare`."""
+        """Register *notify* for the end of a share; see `kip30.runner.Workshare`."""
         self._notify = notify
 
     def share_fd(self) -> int | None:
-        """Return a descriptor that keeps the lease of the member, if there is such a thing.
+        """Return a descriptor that keeps the lease of the member, if there is one.
 
         There is none where a lease ends with its timeout only, or if it has already ended, which
         the runner is about to see.

@@ -77,7 +77,7 @@ class CommandSpec(Protocol):
 
     @property
     def grace_seconds(self) -> float:
-        """How long the command may take to end after the first signal."""
+        """The time that the command may take to end after the first signal."""
         ...
 
 
@@ -130,7 +130,7 @@ class GuardHandle(Closeable):
 
     @property
     def stops(self) -> int:
-        """How often the terminal has stopped the command."""
+        """The number of times that the terminal has stopped the command."""
         return self._page.stops
 
     def is_alive(self) -> bool:
@@ -162,7 +162,7 @@ class GuardHandle(Closeable):
 
         Args:
             command: What to start.
-            leased: The term or the share; `renew` tells of its later deadlines.
+            leased: The term or the share; `renew` reports its later deadlines.
             shared: A descriptor for the guard to hold until command and descendants are gone.
             uses_terminal: Whether the command shares the terminal of this process, in the
                 foreground if this process is; if not, it has none, and reads nothing from one.
@@ -188,7 +188,7 @@ class GuardHandle(Closeable):
             os.close(file)
 
     def renew(self, deadline: float) -> None:
-        """Let the guard know until when the lease lasts, in seconds of the system's clock."""
+        """Inform the guard of the lease's deadline, in seconds of the system's clock."""
         self._page.deadline = _nanoseconds(deadline)
 
     def stop(self, number: int) -> None:

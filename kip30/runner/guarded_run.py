@@ -16,7 +16,7 @@ from kip30.runner.waiting import interrupted
 
 _LOOKS_PER_TIMEOUT = 20
 LONGEST_LOOK_SECONDS = 0.05
-"""How often a guard is informed of a long lease, if nothing wakes its runner sooner."""
+"""Seconds between reports of a long lease to a guard, if nothing wakes its runner sooner."""
 
 
 class Supervision:
@@ -49,7 +49,7 @@ class Supervision:
         # Never set if the command may run as long as the lease lasts.
         self._wanted_back = wanted_back or threading.Event()
         self._passed_on = 0
-        # What was caught before this command is not for it.
+        # Signals caught before this command are not for it.
         self._forwarded = interrupts.forwarded.copy()
         self._is_ending = False
         self._is_killed = False
@@ -85,7 +85,7 @@ class Supervision:
         return self._guard.report()
 
     def start(self, command: CommandSpec, shared: int | None) -> bool:
-        """Let the guard start the command, unless what it is run for has ended already.
+        """Let the guard start the command, unless its term or share has ended already.
 
         From then on `look` is due every `look_seconds` and after each signal, until the guard's
         descriptor is readable. Arguments and errors are those of `run`.
@@ -137,7 +137,7 @@ class Supervision:
             self._passed_on += 1
 
     def _forward(self) -> None:
-        # The command may have begun before the guard says so: what was caught then is kept.
+        # The command may have begun before the guard says so: signals caught then are kept.
         if not self._guard.command_pid:
             return
         caught = self._interrupts.forwarded.copy()
@@ -174,7 +174,7 @@ def end_orphans_of(
 
     Args:
         guard: The killed one.
-        orphans: What has adopted its processes.
+        orphans: The reaper that has adopted its processes.
         spare: The process ids of other guards, which are left alone.
     """
     command = guard.command_pid
@@ -184,7 +184,7 @@ def end_orphans_of(
 
 
 def run_outcome(report: tuple[str, int], interrupts: Interrupts, otherwise: Ending) -> RunOutcome:
-    """Return how a run came out by the *report* of its guard.
+    """Return the outcome of a run by the *report* of its guard.
 
     Args:
         report: A word of `messages`, and its number.

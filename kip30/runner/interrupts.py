@@ -12,7 +12,7 @@ from types import FrameType
 from typing import NamedTuple, Self
 
 Handler = Callable[[int, FrameType | None], object] | int | None
-"""What `signal.signal` takes and returns."""
+"""Value that `signal.signal` takes and returns."""
 
 _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT)
@@ -20,14 +20,14 @@ _ECHO_SECONDS = 0.5
 
 
 class Interrupt(NamedTuple):
-    """A signal that was received, and when, by `time.monotonic`."""
+    """A signal that was received, and its time by `time.monotonic`."""
 
     number: int
     at: float
 
 
 class Response(Enum):
-    """What a runner does about a signal while its command runs."""
+    """Response of a runner to a signal while its command runs."""
 
     PASS_ON = auto()
     KILL = auto()
@@ -35,7 +35,7 @@ class Response(Enum):
 
 
 def response(earlier: Sequence[Interrupt], latest: Interrupt) -> Response:
-    """Return what to do about *latest*, given all that came before it.
+    """Return the response to *latest*, given all signals before it.
 
     The first request to end is passed on, the second one kills. Not every signal is a request of
     its own: a terminal that closes sends SIGHUP from the kernel and again from the shell, systemd
@@ -63,7 +63,7 @@ class Interrupts:
     A signal that is ignored at the start stays ignored: `nohup` ignores SIGHUP, and a shell
     without job control ignores SIGINT and SIGQUIT in what it runs in the background. A signal that
     is blocked at the start is unblocked: a parent that keeps signals for one of its threads blocks
-    them in what it starts, without wanting to.
+    them in its child processes, without intent.
 
     Attributes:
         received: The signals caught so far that ask to end, in order.

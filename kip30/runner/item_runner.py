@@ -35,10 +35,10 @@ from kip30.runner.spare_guard import SpareGuard
 from kip30.runner.waiting import Poller, Say, interrupted
 
 _MOST_STARTING = 4
-"""How many guards start at once: hundreds of interpreters would each take seconds to start."""
+"""Number of guards starting at once: hundreds of interpreters would each take seconds to start."""
 _SHORT_LOOK_SECONDS = 0.005
 _SHORTAGES = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-"""What a later start may not meet."""
+"""Errors that a later start may not meet."""
 
 
 def run_items(
@@ -108,7 +108,7 @@ class _ItemRunner:
         self._spare = spare
         self._items = Poller(workshare.wait, interrupts, say, has_tried=workshare.has_tried)
         workshare.call_on_end(interrupts.wake)
-        # What is held: taken from the workshare, and not given up. No item is in it twice.
+        # The items held: taken from the workshare, and not given up. Each is in it once.
         self._held: list[ItemRun] = []
         # Those with a guard, by its descriptor.
         self._running: dict[int, ItemRun] = {}
@@ -283,7 +283,7 @@ class _ItemRunner:
             self._conclude(one, report)
 
     def _sweep_orphans(self) -> None:
-        """Kill what killed guards have left behind; decide on their items once it is gone."""
+        """Kill the processes that killed guards left; decide on their items once they are gone."""
         guards = {one.guard.pid for one in self._running.values() if one.guard is not None}
         if self._orphans.sweep(guards.union(self._spare.pids)):
             guardless, self._guardless = self._guardless, []

@@ -1,4 +1,4 @@
-"""What a runner runs, and the outcome."""
+"""The job of a runner, and the outcome."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Job:
     descriptors: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be started.
+        """Refuse a job that cannot be started.
 
         Raises:
             UsageError: There is no command, the grace is out of range, or a name cannot be put
@@ -58,7 +58,7 @@ class TermCommand:
     """The command of a job for one term; a `kip30.runner.guard_handle.CommandSpec`."""
 
     def __init__(self, job: Job, epoch: int) -> None:
-        """Put what the command is run for into its environment."""
+        """Put service, candidate and epoch into the environment of the command."""
         self.command: Sequence[str] = job.command
         self.grace_seconds: float = job.grace_seconds
         self.environment: Mapping[str, str | None] = {
@@ -69,7 +69,7 @@ class TermCommand:
 
 
 def check_command(command: Sequence[str], grace_seconds: float) -> None:
-    """Refuse what cannot be started.
+    """Refuse a command that cannot be started.
 
     Raises:
         UsageError: There is no command, it has a NUL in it, or the grace is out of range.
@@ -86,7 +86,7 @@ def check_command(command: Sequence[str], grace_seconds: float) -> None:
 
 
 class Ending(Enum):
-    """Why a run has ended."""
+    """Reason why a run has ended."""
 
     COMMAND_ENDED = "the command ended by itself"
     NOT_EXECUTED = "the command cannot be executed"
@@ -100,11 +100,11 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run came out.
+    """Outcome of a run.
 
     Attributes:
         ending: Why it has ended.
-        status: What to exit with: the command's own status whenever it has one.
+        status: The status to exit with: the command's own whenever it has one.
         error: The errno that tells why the command cannot be executed, else 0.
     """
 

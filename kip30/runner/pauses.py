@@ -1,4 +1,4 @@
-"""How long a runner waits before it starts again what has ended."""
+"""Backoff of a runner before it restarts a command or replaces a guard."""
 
 _FIRST_SECONDS = 1.0
 _FIRST_AFTER_GUARD_SECONDS = 0.1
@@ -6,7 +6,7 @@ _LONGEST_SECONDS = 60.0
 
 
 class Pauses:
-    """How long to wait before a command that has ended is run again.
+    """Backoff before a command that has ended is run again.
 
     Attributes:
         seconds: The next pause.
@@ -26,7 +26,7 @@ class Pauses:
 
 
 class GuardPauses:
-    """How long to wait before a guard that was killed is replaced.
+    """Backoff before a guard that was killed is replaced.
 
     Each attempt to lead writes to the store, so a guard that is killed at once again and again,
     for want of memory, must not be replaced at once. One that has worked for a while is.
@@ -37,7 +37,7 @@ class GuardPauses:
         self._seconds = _FIRST_AFTER_GUARD_SECONDS
 
     def after(self, life_seconds: float) -> float:
-        """Return the backoff after a guard that lived so long; a life longer than it resets it."""
+        """Return the backoff after a life of that length; a life longer than it resets it."""
         if life_seconds > self._seconds:
             self._seconds = _FIRST_AFTER_GUARD_SECONDS
         pause = self._seconds

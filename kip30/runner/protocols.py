@@ -1,4 +1,4 @@
-"""What a runner needs from an election: an object that contests a service for it.
+"""Interface of a runner to an election: an object that contests a service for it.
 
 `kip30.election` is adapted to this in the command line; the runner itself knows no store.
 `kip30.runner.share_protocols` has the same for a group that divides work.
@@ -13,12 +13,12 @@ class UnderLease(Protocol):
 
     @property
     def deadline(self) -> float:
-        """When it ends unless renewed, by `kip30.driver.clock.SystemClock`, in seconds."""
+        """The moment it ends unless renewed, in seconds of `kip30.driver.clock.SystemClock`."""
         ...
 
     @property
     def timeout_seconds(self) -> float:
-        """How long the store keeps the lease without renewal."""
+        """The time that the store keeps the lease without renewal."""
         ...
 
     @property
@@ -41,7 +41,7 @@ class Term(UnderLease, Protocol):
 
     @property
     def ending_reason(self) -> str:
-        """Why it has ended, or will end if it is not renewed."""
+        """Reason why it has ended, or will end if it is not renewed."""
         ...
 
 
@@ -60,7 +60,7 @@ class Contest(Protocol):
             The term, or None if there is none yet.
 
         Raises:
-            UnavailableError: The store cannot be reached. The runner says so and retries.
+            UnavailableError: The store cannot be reached. The runner reports that and retries.
             OutcomeUnknownError: The same.
         """
         ...

@@ -28,7 +28,7 @@ class RetriedCall(Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether the call has returned, and its result is not forgotten."""
+        """True if the call has returned or raised, and its result is not forgotten."""
         return self._future is not None and self._future.done()
 
     def has_tried(self, seconds: float) -> bool:

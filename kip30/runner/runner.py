@@ -53,7 +53,7 @@ class _Runner:
         self._orphans = orphans
         self._terminal = Terminal()
         self._pauses = GuardPauses()
-        # What killed the guard of this turn, in words; empty if nothing did.
+        # The end of the guard of this turn, in words; empty unless it was killed.
         self._guard_end = ""
         self._terms = Poller(contest.wait, interrupts, say, has_tried=contest.has_tried)
 

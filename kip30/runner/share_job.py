@@ -1,4 +1,4 @@
-"""What a runner runs for the shares of a group, and how a command reads its share."""
+"""The job of a runner for the shares of a group, and the way in which its command reads a share."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ MAX_SHARE_BYTES = 64 * 1024
 share its limit with the arguments."""
 
 PLACEHOLDER = "{}"
-"""What stands for the item in the arguments of a command for each item."""
+"""The placeholder for the item in the arguments of a command for each item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class ShareJob:
     descriptors: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be started.
+        """Refuse a job that cannot be started.
 
         Raises:
             UsageError: There is no command, the grace is out of range, or the group's name cannot
@@ -83,12 +83,12 @@ class ShareCommand(Closeable):
 
     @property
     def environment(self) -> Mapping[str, str | None]:
-        """What the command finds in its environment.
+        """The variables to set for the command, or not to pass on if None.
 
         ``KIP30_SHARE`` has the items with blanks between. It is not set if it would be longer than
         `MAX_SHARE_BYTES`, or if an item has a blank in it; ``KIP30_SHARE_FILE`` names a file with
-        one item a line in any case, which is there as long as this process. ``KIP30_GUARD`` says
-        whose share it is, for writes that are to be refused once it is another's.
+        one item a line in any case, which is there as long as this process. ``KIP30_GUARD``
+        names the holder of the share, for writes that must be refused once it is another's.
         """
         share = self._share
         return {
@@ -132,7 +132,7 @@ class ItemCommand:
 
     @property
     def environment(self) -> Mapping[str, str | None]:
-        """What the command finds in its environment.
+        """The variables to set for the command, or not to pass on if None.
 
         ``KIP30_GUARD`` is the guard of this item alone.
         """

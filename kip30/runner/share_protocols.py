@@ -1,4 +1,4 @@
-"""What a runner needs of a group that divides work: an object that holds a share of it.
+"""Interface of a runner to a group that divides work: an object that holds a share of it.
 
 The coordinator is adapted to this in the command line; the runner itself knows no store.
 """
@@ -36,7 +36,7 @@ class HeldShare(UnderLease, Protocol):
 
     @property
     def key(self) -> str:
-        """What the group keeps the share for: the member's instance id if it has one, else its id.
+        """The id that the share is kept for: the member's instance id if it has one, else its id.
 
         It is the same after a restart of a member with an instance id.
         """
@@ -73,16 +73,16 @@ class Workshare(Protocol[S]):
     def wait(self, timeout: float) -> S | None:
         """Join as a member, again after `leave`, and wait for a share that has items.
 
-        It is called over and over in short turns and returns as soon as there is one.
+        It is called repeatedly, with a short timeout, and returns as soon as there is one.
 
         Args:
-            timeout: How long to wait in this turn, in seconds.
+            timeout: How long to wait in this call, in seconds.
 
         Returns:
             The share, or None if there is none yet; never one that was given up.
 
         Raises:
-            UnavailableError: The store cannot be reached. The runner says so and asks again.
+            UnavailableError: The store cannot be reached. The runner reports that and retries.
             OutcomeUnknownError: The same.
         """
         ...
@@ -95,10 +95,10 @@ class Workshare(Protocol[S]):
         ...
 
     def call_on_end(self, notify: Callable[[], None]) -> None:
-        """Let *notify* be called when a share is wanted back or known to be lost.
+        """Register *notify*, which is called when a share is wanted back or known to be lost.
 
         On any thread, and only between `wait`, which returns the share, and the return of
-        `give_up`. To be called before the first `wait`.
+        `give_up`. Register it before the first `wait`.
         """
         ...
 

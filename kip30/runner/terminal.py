@@ -97,7 +97,7 @@ def _is_lendable() -> bool:
     pid = os.getpid()
     while pid in others:
         pid = others.pop(pid).parent
-    # Nobody would resume an orphaned group in the background.
+    # No process would resume an orphaned group in the background.
     return not others and (foreground == os.getpgrp() or _is_in_session(pid))
 
 

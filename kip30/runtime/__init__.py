@@ -1,1 +1,1 @@
-"""What runs below the portable classes: campaigns, memberships, subscriptions, dispatch."""
+"""The layer below the portable classes: campaigns, memberships, subscriptions, dispatch."""

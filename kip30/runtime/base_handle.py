@@ -1,4 +1,4 @@
-"""What the four interfaces have in common: their lifecycle and their listeners."""
+"""Shared code of the four interfaces: their lifecycle and their listeners."""
 
 import threading
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 """Runs one handle's candidates for one service: decides when to claim, tracks which one leads.
 
-One task sends all requests, `Campaign._step`. It compares what is wanted (the nominations) with
-what is (the newest snapshot, the leases) and takes the next step. Every event only wakes it: a
-nomination, a resignation, a change of leader, the end of a lease, a timer.
+One task sends all requests, `Campaign._step`. It compares the wanted state (the nominations)
+with the known one (the newest snapshot, the leases) and takes the next step. Every event only wakes
+it: a nomination, a resignation, a change of leader, the end of a lease, a timer.
 
 A separate task, `Campaign._watch_terms`, ends terms that are no longer valid, and sends no request:
 on_lost must not queue behind tasks that wait for a store that does not respond.
@@ -51,7 +51,7 @@ from kip30.runtime.vacancies import Vacancies
 log: logging.Logger = logging.getLogger(__name__)
 
 _LINGER_SECONDS = 10.0
-"""How long a service is watched after the last nomination, because another one may follow soon.
+"""Seconds that a service is watched after the last nomination: another one may follow soon.
 
 The watch ends earlier if another client leads: otherwise each hand-over of a lock would notify all
 clients that have used it lately.
@@ -293,7 +293,7 @@ class Campaign:
         if latest is not None and latest.entries:
             self._line.saw_leader()
         self._line.keep()
-        with self._lock:  # lest a nomination meanwhile loses the watch that it needs
+        with self._lock:  # so that a nomination meanwhile keeps the watch that it needs
             if self._needs_watch():
                 self._watch.begin()
             else:

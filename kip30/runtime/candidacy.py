@@ -197,8 +197,8 @@ class Candidacy:
         delivery = Delivery[Leadership] if is_internal else TermDelivery
         self.elected: Delivery[Leadership] = delivery(dispatcher, on_elected, "on_elected")
         self.lost: Delivery[Leadership] = delivery(dispatcher, on_lost, "on_lost")
-        # What claims of the next term carry. The campaign draws a new one when a term ends, so no
-        # later claim is taken for an earlier one.
+        # The nonce of claims of the next term. The campaign draws a new one when a term ends, so
+        # no later claim is taken for an earlier one.
         self.nonce: str = new_nonce()
         # The newest term, which may have ended already. Written under the lock of the campaign.
         self.leadership: Leadership | None = None

@@ -1,4 +1,4 @@
-"""The line of the candidates that wait for one service: whose turn it is at a vacancy.
+"""The line of the candidates that wait for one service, and their turns at a vacancy.
 
 If each of a thousand candidates claimed at a vacancy, the store would refuse 999 claims, and each
 client would look again. So a candidate that was refused joins a group of the service, whose members
@@ -30,10 +30,11 @@ from kip30.runtime.vacancies import TURN_SECONDS
 log: logging.Logger = logging.getLogger(__name__)
 
 NEAR = 3
-"""How many candidates watch the service: if the only one died, a vacancy would last a session."""
+"""Number of candidates that watch the service: if the only one died, a vacancy would last a
+session."""
 
 _USE_SECONDS = 0.5
-"""For how long the candidates of one client may lead one after the other while others wait."""
+"""Seconds that the candidates of one client may lead one after the other while others wait."""
 
 _PREFIX = "kip30.candidates"
 

@@ -13,7 +13,7 @@ from kip30.runtime.lost_answers import Wait
 T = TypeVar("T")
 
 SLACK = 1.05
-"""How much longer than a driver's own deadline to wait: the driver's error says more than ours."""
+"""Wait as a multiple of a driver's own deadline: the driver's error says more than ours."""
 
 
 class DeadlineWait(Wait):

@@ -31,14 +31,14 @@ E = TypeVar("E")
 log: logging.Logger = logging.getLogger(__name__)
 
 STORE_WORKERS = 8
-"""How many tasks that wait for the store run at once."""
+"""Number of tasks waiting for the store that run at once."""
 
 _READY_WORKERS = 4
 _IDLE_SECONDS = 2.0
 _STARVED_SECONDS = 0.005
 _MOST_LATE_LOOKS = 10
 _REFUSED_SECONDS = 0.05
-"""How long to wait before retrying to start a worker when the system had no thread to spare."""
+"""Seconds before retrying to start a worker when the system had no thread to spare."""
 
 
 class Suspended(Future[None]):
@@ -198,7 +198,7 @@ class Dispatcher:
         self._taken = 0
         self._closed = False
         self._refused = False
-        """Whether the system had no thread to spare for the newest worker; written under the
+        """True if the system had no thread to spare for the newest worker; written under the
         lock."""
 
     def start(self) -> None:
@@ -331,7 +331,7 @@ class Dispatcher:
             if task.waits_for_store and (admitted := self._store_tasks.finish()):
                 # The calling worker takes a task next, so this task needs no other worker.
                 self._ready.append(admitted)
-            # Behind those that wait already, lest a task that is woken often starves them.
+            # Behind those that wait already, so that a task woken often does not starve them.
             if task.woken:
                 task.woken = False
                 self._enqueue(task)

@@ -55,7 +55,7 @@ class Callbacks:
 def _called(function: Callable[[], object]) -> None:
     try:
         function()
-    except BaseException:  # as `Future` does, and lest it end the calling thread
+    except BaseException:  # as `Future` does; it must not end the calling thread
         log.exception("a callback of a future raised")
 
 

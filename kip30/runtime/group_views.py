@@ -1,4 +1,4 @@
-"""What a reader or a listener sees of a group: its decoded members, and what has changed."""
+"""Views of a group for readers and listeners: its decoded members, and their changes."""
 
 import logging
 import threading
@@ -132,7 +132,7 @@ class Members(Mapping[str, T]):
 
 @dataclass(frozen=True, slots=True)
 class MembershipChange(Generic[T]):
-    """What changed in a group, and all of its members now.
+    """The changes in a group, and all of its members now.
 
     *updated* are members with new data or a new incarnation. All three sets name members whose
     data can be decoded: a member whose data can no longer be decoded counts as having left. They
@@ -297,7 +297,7 @@ class Changes(Generic[T]):
     ) -> MembershipChange[T] | None:
         """Return the event of the step from *old* to *new*; None if nothing has changed.
 
-        *names* are where the two may differ; None if that is not known.
+        *names* are those in which the two may differ; None if that is not known.
         """
         hidden = self._hidden(old)
         changed = _changed(old, new, names)

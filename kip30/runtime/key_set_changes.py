@@ -18,7 +18,7 @@ _STEPS_KEPT = 1000
 
 
 class _Step(NamedTuple):
-    """How a set of keys differs from an earlier one."""
+    """Difference of a set of keys from an earlier one."""
 
     base: frozenset[str]
     added: frozenset[str]
@@ -67,7 +67,7 @@ class Keys:
 
 
 class KeySetChange:
-    """Which keys of a namespace were added and removed, and all that are there now.
+    """The keys of a namespace that were added and removed, and all that are there now.
 
     Immutable; equal to another one of the same namespace and keys.
     """
@@ -148,7 +148,7 @@ class KeySets:
     ) -> KeySetChange | None:
         """Return the event of the step from *old* to *new*; None if they have the same keys.
 
-        *names* are where the two may differ; None if that is not known.
+        *names* are those in which the two may differ; None if that is not known.
         """
         came, went = _came_and_went(old, new, names)
         if old is not None and not came and not went:

@@ -14,7 +14,7 @@ from kip30.driver.records import Claim, Kind, Snapshot, Target
 from kip30.runtime.open_store import OpenStore
 
 LATE_SECONDS = 600.0
-"""How late a request may still be applied: longer than any stall of a server still in use."""
+"""Seconds that an applied request may be late: longer than any stall of a server still in use."""
 
 
 def forget_at(context: Context) -> float:

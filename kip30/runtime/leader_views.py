@@ -1,4 +1,4 @@
-"""What a reader or a listener sees of a service: its decoded leader, and changes of leader."""
+"""Views of a service for readers and listeners: its decoded leader, and changes of leader."""
 
 import logging
 import threading
@@ -75,7 +75,7 @@ class Leader(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange(Generic[T]):
-    """The leader of a service has changed; None when no candidate leads."""
+    """A change of the leader of a service; None when no candidate leads."""
 
     service: str
     leader: Leader[T] | None

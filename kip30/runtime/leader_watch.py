@@ -1,4 +1,4 @@
-"""What a campaign knows of the leader of its service."""
+"""A campaign's view of the leader of its service."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What a leader and a member have in common: both last until a lease ends.
+"""Shared code of a leader and a member: both last until a lease ends.
 
 Validity is judged by the lease clock at the moment of the call, never by an event that may come
 late. The process can still pause right after the answer; only a fence protects against that.
@@ -33,7 +33,7 @@ class LeaseBound:
     ) -> None:
         """Hold *claim* as long as its lease lasts; call *wake* when it ends.
 
-        *make_future* makes what `over` returns.
+        *make_future* makes the future that `over` returns.
         """
         self.claim = claim
         self.data = data
@@ -65,17 +65,17 @@ class LeaseBound:
 
     @property
     def timeout_seconds(self) -> float:
-        """How long the store keeps the lease without a renewal."""
+        """The time that the store keeps the lease without a renewal."""
         return self.lease.timeout_seconds
 
     @property
     def deadline(self) -> float:
-        """When this ends unless the lease is renewed, in seconds on the lease's clock."""
+        """The time at which this ends unless renewed, in seconds on the lease's clock."""
         return self.lease.deadline
 
     @property
     def ending_reason(self) -> str:
-        """Why this has ended; while it holds, why it will if it is not renewed."""
+        """Reason why this has ended; while it holds, why it will if it is not renewed."""
         return self._reason or self.lease.ended or self.lease.lateness
 
     def is_valid(self) -> bool:

@@ -1,4 +1,4 @@
-"""Which members joined a group before a certain one: the position in a line.
+"""The position of a member in a line: the members that joined its group before it.
 
 The versions of members grow in the order in which they join, on every store. So no later member
 comes before one that is in the group. A member reads the group once. After that it watches only
@@ -60,7 +60,7 @@ class LinePosition:
         self._claim = claim
         self._task = task
         self._select = select
-        # What is watched, and its feed.
+        # The watched target, and its feed.
         self._target: Target | None = None
         self._feed: Feed | None = None
         # The order of the last read. A watch of the group that others began may lag behind it.

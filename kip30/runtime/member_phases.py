@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 
 class Phase(Enum):
-    """Where a member is between join and leave."""
+    """Phase of a member between join and leave."""
 
     JOINING = "joining"
     JOINED = "joined"
@@ -66,11 +66,11 @@ class MemberPhases:
         """Start in JOINING with *data*; *rejoins* says whether a re-join follows a lost session."""
         self._rejoins = rejoins
         self._changed = threading.Condition()
-        # Where the member is; `enter` changes it.
+        # The present phase; `enter` changes it.
         self._phase = Phase.JOINING
         self._numbers = itertools.count(1)
-        # What a re-join writes: the newest data that was acknowledged, that may have been written,
-        # or that waits for the re-join.
+        # The update that a re-join writes: the newest data that was acknowledged, that may have
+        # been written, or that waits for the re-join.
         self._newest = Update(0, data)
         # The update that the record of the present incarnation shows for certain.
         self._shown = _NOT_SHOWN

@@ -29,7 +29,7 @@ _METADATA_FOLDERS = ("*.dist-info", "*.egg-info")
 
 
 class AdditionalPaths:
-    """What `plugin.additional.paths` names."""
+    """The paths that `plugin.additional.paths` names."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         """Check *paths*; nothing is imported.
@@ -141,7 +141,7 @@ def _check_module(name: str, spec: ModuleSpec) -> None:
     packages = spec.submodule_search_locations
     files = [name for name in (spec.origin, spec.cached) if name] if packages is None else packages
     for file in map(Path, files):
-        # What is in a zip file is no file of its own; the zip file was checked.
+        # A module in a zip file is no file of its own; the zip file was checked.
         if file.exists():
             _refuse(distrust_tree(file), f"module {name} is not imported: ")
 

@@ -1,4 +1,4 @@
-"""What a configuration means: the store, its settings, and what is wrong with them."""
+"""Resolution of a configuration: the store, its settings, and the mistakes in them."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -96,7 +96,7 @@ def resolve(
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What `check` found.
+    """Result of `check`.
 
     Attributes:
         backend: The store that would be opened; None if it is a plugin that was not loaded.
@@ -134,7 +134,7 @@ def check(config: Configuration = None, *, load_plugins: bool = False) -> Checke
 
 
 def unset_store(config: Configuration = None) -> str:
-    """Return which store *config* means, and where, if no setting chooses one of both; else "".
+    """Return the store of *config* and its place, in words, if one of them is not set; else "".
 
     Nothing is opened.
 

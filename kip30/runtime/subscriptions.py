@@ -28,11 +28,11 @@ has changed that concerns its callback.
 """
 
 _NAMES_KEPT = 1000
-"""How many changed names and steps a feed remembers for listeners that lag behind."""
+"""Number of changed names and steps that a feed remembers for listeners that lag behind."""
 
 
 class Deltas:
-    """Where the newest state of a target differs from those before it. Not thread-safe."""
+    """Differences of the newest state of a target from those before it. Not thread-safe."""
 
     def __init__(self) -> None:
         """Start without a state."""
@@ -57,7 +57,7 @@ class Deltas:
             self._size -= 1 + len(self._kept.popleft().names)
 
     def since(self, order: int) -> frozenset[str] | None:
-        """Return where states from *order* on may differ from the newest; None if unknown."""
+        """Return the names that may have changed since *order*; None if unknown."""
         if order == self._order:
             return frozenset()
         changed: frozenset[str] | None = None
@@ -100,7 +100,7 @@ class Feed:
             task.wake()
 
     def newest(self, since: Snapshot | None) -> tuple[Snapshot | None, frozenset[str] | None]:
-        """Return the newest state, and where it may differ from *since*; None if unknown."""
+        """Return the newest state, and the names in which *since* may differ; None if unknown."""
         with self._lock:
             return self.latest, None if since is None else self._deltas.since(since.order)
 

@@ -19,7 +19,7 @@ from kip30.driver.clock import Clock, SystemClock
 
 
 class ThreadOrTask(NamedTuple):
-    """What runs some code: a thread or, in an event loop, a task of that thread's loop."""
+    """A runner of code: a thread or, in an event loop, a task of that thread's loop."""
 
     thread: int
     task: object | None = None
@@ -39,7 +39,7 @@ _acting: ContextVar[ThreadOrTask | None] = ContextVar("kip30.acting_as", default
 
 
 def present_runner() -> ThreadOrTask:
-    """Return what runs the caller, or what the caller acts for."""
+    """Return the thread or task that runs the caller, or that the caller acts for."""
     return _acting.get() or ThreadOrTask(threading.get_ident())
 
 
@@ -72,7 +72,7 @@ class TermWork:
     """One callback or block under a term. It may wait for another *one* that runs first.
 
     Attributes:
-        runner: What runs it; None while it waits, or if that is not known.
+        runner: The thread or task that runs it; None while it waits, or if that is not known.
         lasts: Whether it goes on after its runner has ended the term: then it has not let go by
             that, but the runner cannot wait for it.
     """
@@ -87,7 +87,7 @@ class TermWork:
         lasts: bool,
         runs_first: "Callable[[], TermWork | None] | None" = None,
     ) -> None:
-        """Begin under *term*, with what returns the work that runs first."""
+        """Begin under *term*; *runs_first* returns the work that runs first."""
         self.term: Holdable = term
         self.runner: ThreadOrTask | None = runner
         self.lasts: bool = lasts
@@ -98,7 +98,7 @@ class TermWork:
         self.runner, self.lasts, self._runs_first = present_runner(), False, None
 
     def present_runner(self) -> ThreadOrTask | None:
-        """Return what must go on so that this can."""
+        """Return the thread or task that must go on so that this can."""
         first = self._runs_first() if self._runs_first is not None else None
         return self.runner if first is None else first.runner
 
@@ -152,7 +152,7 @@ class WorkInProgress:
             self._drop(work.term, lambda one: one is work)
 
     def end_own(self, term: Holdable) -> None:
-        """Note that the caller, who ends *term*, does no more work under it."""
+        """Note that the caller, which ends *term*, does no more work under it."""
         caller = present_runner()
         self._drop(term, lambda one: not one.lasts and caller.runs(one))
 
@@ -211,7 +211,7 @@ class WorkInProgress:
 
 
 class ReleaseHold:
-    """Delays the release of what ends in `holding`, for the work of one thread.
+    """Delays the release of terms that end in `holding`, for the work of one thread.
 
     That work may be under no callback and in no block. Thread-safe.
     """
@@ -223,7 +223,7 @@ class ReleaseHold:
         self._lock = threading.Lock()
         self._clock = SystemClock()
         self._deadline = float("inf")
-        # What is held; None once it was released.
+        # The work that holds the terms, each with its table; None once they were released.
         self._held: list[tuple[WorkInProgress, TermWork]] | None = []
 
     def keep(self, progress: WorkInProgress, term: Holdable, seconds: float) -> None:
@@ -252,7 +252,7 @@ _holding: ContextVar[ReleaseHold | None] = ContextVar("kip30.holding", default=N
 
 @contextmanager
 def holding(hold: ReleaseHold) -> Generator[None]:
-    """Let *hold* keep what this thread ends in the block."""
+    """Let *hold* keep the terms that this thread ends in the block."""
     token = _holding.set(hold)
     try:
         yield

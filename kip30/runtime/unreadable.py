@@ -15,9 +15,9 @@ from kip30.driver.records import Kind, Target
 log: logging.Logger = logging.getLogger(__name__)
 
 _PLACES = 4096
-"""For how many namespaces, groups and services the log remembers its lines."""
+"""Number of namespaces, groups and services for which the log remembers its lines."""
 _EACH = 100
-"""How many records of one of them are logged: a tree of another program may have any number."""
+"""Number of records of each that are logged: a tree of another program may have any number."""
 
 _CONTAINER = {Kind.VALUE: Kind.NAMESPACE, Kind.MEMBER: Kind.GROUP}
 """Identifies a record and its place: it is logged once, whichever way it is read."""

@@ -1,4 +1,4 @@
-"""Whether a service can be claimed: what the store shows, what it refused, and whose turn it is."""
+"""Vacancies of a service, by the states and refusals of the store and the turns in the line."""
 
 import math
 
@@ -6,7 +6,7 @@ from kip30.driver.clock import Clock
 from kip30.driver.records import Claim, Entry, Held, Snapshot
 
 TURN_SECONDS = 0.2
-"""How much later each candidate near the head of the line claims than the one before it.
+"""Seconds between the claims of successive candidates near the head of the line.
 
 It is longer than a claim and the notification of its success take, so that usually only one claim
 is made. It is short, because a vacancy lasts longer by it if the first candidate is stopped.
@@ -25,12 +25,12 @@ class Vacancies:
         self._free_at = math.inf
         # The claim of this campaign that was released last; None once a later claim was answered.
         self._released: Claim | None = None
-        # Until when those that waited then have their turn, and the same once they get it.
+        # The end of the turn of those that waited then, and the same once they get it.
         self._yields_until = -math.inf
         self._yielded_until = -math.inf
         # Since when the states show no leader; infinite while they show one.
         self._since = math.inf
-        # When the turn comes of the candidate that was judged last.
+        # The beginning of the turn of the candidate that was judged last.
         self._turn = math.inf
 
     def refused(self, held: Held) -> None:

@@ -1,4 +1,4 @@
-"""The real recipes, from nothing: what their receipts start answers."""
+"""The real recipes, from scratch: the servers that their receipts start answer requests."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Write ``docs/full-set.md``: how each environment of the full set ended last.
+"""Writes ``docs/full-set.md``: the last result of each environment of the full set.
 
 tox keeps the results; see ``toxfile.py``. Usage: ``python tests/gate/full_set_table.py FILE``
 """

@@ -1,4 +1,4 @@
-"""How slow this machine is now: the factor for deadlines, by the times of what tests do most.
+"""Current slowness of this machine: the factor for deadlines, timed on what tests do most.
 
 A deadline that is right on an idle machine is wrong on a busy one, and a factor that was
 guessed is wrong on both. So the factor is measured when a run begins and again every minute.
@@ -58,8 +58,8 @@ _REFERENCES: tuple[tuple[Callable[[], None], float], ...] = (
 def measured_time_scale() -> float:
     """Return the factor for deadlines that the machine needs now, from `LEAST` to `MOST`.
 
-    Each of the three is timed a few times and its median counts, because one late answer of a
-    disk is no slow machine; the slowest of the three decides.
+    Each of the three is timed a few times and its median counts, because one late response of
+    a disk does not make a machine slow; the slowest of the three decides.
     """
     slowest = max(_median_seconds(work) / seconds for work, seconds in _REFERENCES)
     return min(max(slowest, LEAST), MOST)

@@ -1,4 +1,4 @@
-"""How the tests of a run ended, in a file that the second look reads."""
+"""Results of the tests of a run, in a file that the second look reads."""
 
 import json
 from collections import defaultdict
@@ -12,7 +12,7 @@ SAFETY = "safety"
 
 
 class Outcomes:
-    """Writes to a file how the tests of a run ended, for the second look at those that failed."""
+    """Writes the results of the tests of a run to a file, for the second look at failed ones."""
 
     def __init__(self, file: Path, time_scale: Callable[[], float]) -> None:
         """Write to *file* when the run is over; a run that breaks down leaves no file."""
@@ -26,12 +26,12 @@ class Outcomes:
         self._crashes: list[str] = []
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep that a file cannot be collected: which tests are missing then is not known."""
+        """Record that a file cannot be collected: the tests that are missing then are unknown."""
         if report.failed:
             self._crashes.append(f"cannot collect {report.nodeid}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep how one phase of a test ended."""
+        """Record the result of one phase of a test."""
         test = report.nodeid
         self._seconds[test] += report.duration
         if SAFETY in report.keywords:
@@ -45,7 +45,7 @@ class Outcomes:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, error: object) -> None:
-        """Keep that a process of xdist died."""
+        """Record that a process of xdist died."""
         if error:
             self._crashes.append(f"a process of the run died: {error}")
 

@@ -1,7 +1,7 @@
-"""Which tests go to one process of xdist together, and which go first.
+"""Distribution of tests among processes of xdist: tests that run together, and that run first.
 
-A module with servers of its own starts them once, if all its tests are in one process. What takes
-longest goes first, so that the processes end together. It is for ``--dist loadscope
+A module with servers of its own starts them once, if all its tests are in one process. The
+slowest tests go first, so that the processes end together. For ``--dist loadscope
 --no-loadscope-reorder``.
 """
 
@@ -44,7 +44,7 @@ class ByServer(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 
 
 class Scheduling:
-    """Sorts the tests, and has xdist distribute them with `ByServer`."""
+    """Sorts the tests, and makes xdist distribute them with `ByServer`."""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Put the slowest stores first."""

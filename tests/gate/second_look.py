@@ -1,9 +1,9 @@
-"""Run the tests of one environment, and look a second time at those that failed.
+"""Runs the tests of one environment, and looks a second time at those that failed.
 
 On a busy machine one test of thousands may come too late. It is run again alone, twice, when
 everything else is over: a fault of the product fails again, and the run is red. A test that passes
 both times is *unstable*; the run is green, names it, and keeps its first failure in
-``.tox/unstable.jsonl``. Nothing is looked at twice if more than five tests failed, if a process of
+``.tox/unstable.jsonl``. No test is looked at twice if more than five tests failed, if a process of
 the run died, or if a test marked ``safety`` failed: two leaders at once are never an accident.
 
 ``.tox/seconds`` keeps how long each test took.
@@ -32,7 +32,7 @@ Outcomes = dict[str, Any]
 
 
 class Verdict(NamedTuple):
-    """How the tests of an environment ended.
+    """Result of the tests of an environment.
 
     Attributes:
         status: The exit code of the run; 0 if it is green.
@@ -125,7 +125,7 @@ def _keep_unstable(records: Path, environment: str, unstable: list[dict[str, Any
 def _write_record(
     records: Path, environment: str, outcomes: Outcomes | None, verdict: Verdict, seconds: float
 ) -> None:
-    """Keep what the line of this environment at the end of the gate says; see ``toxfile.py``."""
+    """Record the facts for this environment's line at the end of the gate; see ``toxfile.py``."""
     found = outcomes or {"passed": [], "skipped": 0, "failed": [], "time_scale": 0}
     record = {
         "tests": len(found["passed"]) + len(found["failed"]),
@@ -140,7 +140,7 @@ def _write_record(
 
 
 def _write_seconds(records: Path, environment: str, outcomes: Outcomes | None) -> None:
-    """Keep how long each test of the run took, with what it set up; the slowest first."""
+    """Record the duration of each test of the run, with its setup; the slowest first."""
     seconds = (outcomes or {}).get("seconds", {})
     slowest_first = sorted(seconds, key=lambda test: (-seconds[test], test))
     folder = records / "seconds"

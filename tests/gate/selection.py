@@ -1,9 +1,9 @@
-"""Which tests the gate holds, and which of them convict at once.
+"""The tests that the gate holds, and those of them that convict at once.
 
 The gate holds every small and medium test, except that a store's faults are a matter of an hour:
 each store runs all cases of the core level and the faults that decide, and `WITNESS` runs the
 others, on three servers where a case takes three. So each contract case runs on a real server.
-Of what the pipeline does with each store it holds the embedded one and `WITNESS`.
+Of the tests of the pipeline on each store it holds those on the embedded one and `WITNESS`.
 Everything else is in the full set, ``tox -m full``.
 """
 
@@ -26,7 +26,7 @@ from .sizes import (
 )
 
 WITNESS = "etcd"
-"""The store that runs each fault there is: its servers start, stop and elect the fastest."""
+"""The store that runs every fault: its servers start, stop and elect the fastest."""
 
 DECIDING = {
     "L13": "a leader is killed: another one leads, at a new epoch",
@@ -86,7 +86,7 @@ LEFT_OUT = {
     "F20_pause_shorter_than_the_session[100]": "ten claims show the same",
     "F20_pause_of_many_processes": "a crowd of processes",
 }
-"""Checks that are as good as large, of cases of which others are in the gate."""
+"""Checks that are practically large; the gate has other checks of their cases."""
 
 SAFETY = {
     "L01": "one leader",

@@ -1,4 +1,4 @@
-"""How large each test is: markers that are given where a test is collected.
+"""The size of each test: a marker that is added when the test is collected.
 
 *small*: one process, no server, no real waiting; *medium*: processes, or one server of each kind on
 this machine; *large*: several nodes, kills over time, crowds, statistics, growth, whole matrices.
@@ -41,7 +41,7 @@ def size_of(item: pytest.Item) -> str:
 
 
 def is_crowd(item: pytest.Item) -> bool:
-    """Return whether *item* is marked as large, on however many servers."""
+    """Return whether *item* is marked as large, on any number of servers."""
     # The suites know levels instead of sizes: `heavy` is that of crowds and repetitions.
     return bool({LARGE, "heavy"} & _markers(item))
 

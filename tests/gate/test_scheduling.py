@@ -1,4 +1,4 @@
-"""Which tests run in one process together, and which run first."""
+"""Tests that run in one process together, and tests that run first."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def processes_of(folder: Path) -> list[tuple[str, int]]:
 
 
 def group_of(test: str) -> str:
-    """Return which tests must run in the same process as *test*."""
+    """Return the group of tests that must run in the same process as *test*."""
     file, *suite, name = test.split("::")
     if "conformance" not in file:
         return file

@@ -1,4 +1,4 @@
-"""What the gate holds, and that no test is left out of both the gate and the full set."""
+"""The contents of the gate; no test is left out of both the gate and the full set."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ from .full_set_table import TOX, label, names
 from .selection import DECIDING, LEFT_OUT, LONG_ON_SLOWEST, SAFETY
 
 ONLY_IN_FULL = {"F21", "G40", "K70", "K74", "L24", "L28", "M14", "R19", "R42"}
-"""Contract cases that are crowds and repetitions altogether; the full set alone runs them."""
+"""Contract cases that consist of crowds and repetitions; the full set alone runs them."""
 REFERENCE = re.compile(r"\{\[([\w:-]+)\](\w+)\}")
 
 

@@ -29,7 +29,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         patch.setenv("PYTHONPATH", str(folder), prepend=":")
-        # What was looked up in this process before is without this package.
+        # Entry points that this process looked up before the installation lack this package.
         patch.setattr(ExtensionManager, "ENTRY_POINT_CACHE", {})
         yield folder
 
@@ -41,7 +41,7 @@ def harness(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield ServerHarness(ensemble)
 
 
-# These ask how the core comes through faults, whatever the store; the five stores run them.
+# These check that the core survives faults, on any store; the five stores run them.
 CORES_OWN = (
     *("TestElectionFault", "TestMembershipFault", "TestMembershipRejoin"),
     *("TestMembershipRemoval", "TestRecovery", "TestRunnerFault", "TestThreadFault"),

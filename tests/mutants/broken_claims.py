@@ -20,7 +20,7 @@ _TEN_HOURS = 36_000.0
 
 
 class TwoWinners(EmbeddedBackend):
-    """Grants leadership to whoever asks for it, and the next epoch with it."""
+    """Grants leadership to every candidate that asks, and the next epoch with it."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
@@ -45,7 +45,7 @@ class TwoWinners(EmbeddedBackend):
 
 
 class LeaderForEver(EmbeddedBackend):
-    """Never tells a leader that its session has run out."""
+    """Never notifies a leader that its session has expired."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
@@ -66,7 +66,7 @@ class LeaderForEver(EmbeddedBackend):
 
 
 class EpochReset(EmbeddedBackend):
-    """Forgets the epochs of services that nobody leads when it is opened."""
+    """Forgets the epochs of services without a leader when it is opened."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
@@ -76,7 +76,7 @@ class EpochReset(EmbeddedBackend):
 
 
 class MemberForEver(EmbeddedBackend):
-    """Takes every session for a living one."""
+    """Treats every session as alive."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)

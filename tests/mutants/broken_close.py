@@ -7,7 +7,7 @@ from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 
 class CloseLeaksThread(EmbeddedBackend):
-    """Starts a thread that nobody ends."""
+    """Starts a thread and never ends it."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)

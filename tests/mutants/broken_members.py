@@ -18,7 +18,7 @@ SoundClaim = Callable[..., Future[Claim]]
 
 
 class CountsEachIdForItself(EmbeddedBackend):
-    """Gives a member as its version how often its id has joined."""
+    """Gives a member the number of joins of its id as its version."""
 
     joins: ClassVar = Counter[str]()  # of all clients, as if they were in the store
 
@@ -52,7 +52,7 @@ class KeepsThePlace(EmbeddedBackend):
 
 
 class JoinsAllAgain(EmbeddedBackend):
-    """Is used by a core that joins every member again, whatever it was asked for."""
+    """Is used by a core that joins every member again, even one that must not rejoin."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)

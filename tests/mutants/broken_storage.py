@@ -40,7 +40,7 @@ class UpdateCreates(EmbeddedBackend):
 
 
 class LostUpdate(EmbeddedBackend):
-    """Writes whatever version is there instead of the expected one."""
+    """Writes over any version instead of the expected one."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
@@ -48,7 +48,7 @@ class LostUpdate(EmbeddedBackend):
 
 
 class FenceIgnored(EmbeddedBackend):
-    """Writes for whoever led once."""
+    """Writes for every former leader."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
@@ -56,7 +56,7 @@ class FenceIgnored(EmbeddedBackend):
 
 
 class SetCreatesOnly(EmbeddedBackend):
-    """Takes a set for a put."""
+    """Treats a set as a put."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
@@ -64,7 +64,7 @@ class SetCreatesOnly(EmbeddedBackend):
 
 
 class SetUpdatesOnly(EmbeddedBackend):
-    """Takes a set for an update."""
+    """Treats a set as an update."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
@@ -104,7 +104,7 @@ class ZeroMeansAbsent(EmbeddedBackend):
 
 
 class EpochZeroMeansNobody(EmbeddedBackend):
-    """Takes a fence of epoch 0 for none."""
+    """Treats a fence of epoch 0 as none."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)

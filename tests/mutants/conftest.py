@@ -1,4 +1,4 @@
-"""Tells `test_suite_bites` how each check ended: passed, convicted, or by an accident."""
+"""Reports the end of each check to `test_suite_bites`: passed, convicted, or an accident."""
 
 import os
 from pathlib import Path
@@ -17,6 +17,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def _verdict(call: pytest.CallInfo[None]) -> str:
     if call.excinfo is None:
         return "passed"
-    # Exactly these: a peer that broke down, or a fault that did not happen, convicts nobody.
+    # Exactly these: a peer that broke down, or a fault that did not happen, is no conviction.
     asserted = call.when == "call" and call.excinfo.type in _ASSERTIONS
     return "convicted" if asserted else f"accident:{call.excinfo.typename}"

@@ -1,4 +1,4 @@
-"""What tests of the pipeline share: a session of Spark, and one ensemble of each store."""
+"""Fixtures of the pipeline's tests: a session of Spark, and one ensemble of each store."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -33,7 +33,7 @@ class Target(NamedTuple):
     """A namespace of a store that nothing else uses.
 
     Attributes:
-        properties: What opens it.
+        properties: The configuration that opens it.
         ensemble: Its servers; None if it is embedded.
         open_client: Opens a client with more properties, which is closed when the test ends.
     """

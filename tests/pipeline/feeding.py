@@ -1,4 +1,4 @@
-"""What the tests of tails and feeds share: a view, its tail, and what its journal says."""
+"""Shared code of the tests of tails and feeds: a view, its tail, and the rows of its journal."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

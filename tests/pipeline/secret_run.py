@@ -1,6 +1,6 @@
 """A snapshot as a process of its own, for `test_secrets`: ``python secret_run.py FILE RUN EVENTS``.
 
-It prints whatever of the job a person could see: plans, settings, errors with their tracebacks.
+It prints all of the job that a person could see: plans, settings, errors with their tracebacks.
 """
 
 import logging
@@ -19,7 +19,7 @@ from kip30.pipeline.worker_config import shipped
 
 
 def main(file: str, out: Path, events: str) -> None:
-    """Take a snapshot, with everything that writes something turned on."""
+    """Take a snapshot, with all output turned on."""
     logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
     noisy = {
         "spark.eventLog.enabled": "true",
@@ -37,7 +37,7 @@ def main(file: str, out: Path, events: str) -> None:
         for step in (_looked_at, _taken):
             try:
                 _print(step(spark, options))
-            except Exception as error:  # noqa: BLE001  whatever it is: it is printed
+            except Exception as error:  # noqa: BLE001  any error is printed
                 traceback.print_exception(error, file=sys.stdout)
                 _print(repr(error), error.__cause__)
 

@@ -1,4 +1,4 @@
-"""What tests of the pipeline put into stores."""
+"""Stores for tests of the pipeline: their properties files and their keys."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is wrong with stores, snapshots and runs ends a job before anything is written."""
+"""Faults of stores, snapshots and runs, which end a job before anything is written."""
 
 import json
 import socket
@@ -63,7 +63,7 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
 def test_a_variable_that_is_not_set_in_a_worker_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session's workers have the environment of the time when it began."""
+    """The session's workers have the environment of the moment at which it began."""
     file = embedded(tmp_path, 3)
     text = file.read_text().replace(str(tmp_path / "store"), "${env:KIP30_DRIVER_ALONE}")
     file.write_text(text)
@@ -83,7 +83,7 @@ def test_a_variable_that_is_not_set_in_a_worker_is_named(
 
 
 def test_a_repair_needs_compare_and_set(tmp_path: Path) -> None:
-    """Whether it is applied or not, nothing is made."""
+    """No folder is made, with or without ``--apply``."""
     file, run = embedded(tmp_path, 3), tmp_path / "diff"
     assert _kip30("snapshot", file, "--out", tmp_path / "taken").exit_code == Status.OK
     fill(file, 4, "more")
@@ -145,7 +145,7 @@ def _short(run: Path, _found: dict[str, Any]) -> None:
 
 
 def _other(run: Path, _found: dict[str, Any]) -> None:
-    """Change the file of a wave, and none of its length."""
+    """Change the file of a wave, but not its length."""
     file = next(run.rglob("*.parquet"))
     table = pq.read_table(file)
     changed = table.set_column(1, "value", pa.array([b"other"] * len(table), pa.binary()))

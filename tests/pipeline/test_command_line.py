@@ -192,7 +192,7 @@ def test_keys_below_our_root_are_findings(tmp_path: Path, etcd: str) -> None:
 
 
 class TestPreflight:
-    """What would go wrong is found."""
+    """Problems that would make a job fail are found."""
 
     def test_nothing(self, tmp_path: Path) -> None:
         file = embedded(tmp_path, 3)

@@ -1,4 +1,4 @@
-"""Spark Connect: what is refused before Spark's client tries for ten minutes."""
+"""Spark Connect: mistakes that are refused before Spark's client retries for ten minutes."""
 
 import socket
 import subprocess

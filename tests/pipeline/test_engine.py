@@ -1,4 +1,4 @@
-"""Where jobs run: processes that end, clusters, and what goes there."""
+"""Engines of jobs: processes that end, clusters, and the code that is sent to them."""
 
 import json
 import signal
@@ -101,7 +101,7 @@ def test_ctrl_c_ends_every_process_and_leaves_a_run_to_resume(tmp_path: Path) ->
         assert any("java" in one.name() for one in family)
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS * time_scale()) == Status.INTERRUPTED, log.read_text()
-        # What was started by a process that ended may wait for the system to note its end.
+        # A child of a process that has ended may stay until the system notes its end.
         eventually(lambda: not [one for one in family if one.is_running()])
     assert "the same with --resume goes on" in log.read_text()
     assert "Traceback" not in log.read_text()
@@ -123,7 +123,7 @@ def test_all_masters_bring_the_same(tmp_path: Path, etcd: Path) -> None:
     bundle = write_bundle(tmp_path / "bundle")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    # Workers have nothing of kip30's but what is sent to them: it is in a folder they do not see.
+    # Workers have only the code of kip30 that is sent to them: they do not see its folder.
     with standalone(tmp_path / "cluster", environment(PYTHONPATH="")) as master:
         archive, job = bundle.files
         submit = (HOME / "bin" / "spark-submit", "--master", master, "--py-files", archive, job)
@@ -163,7 +163,7 @@ def _executors(process: "subprocess.Popen[bytes]") -> list[psutil.Process]:
 
 
 def _command(process: psutil.Process) -> list[str]:
-    """Return the words of its command; none of a process that ended meanwhile."""
+    """Return the words of its command; none if the process has ended meanwhile."""
     try:
         return process.cmdline()
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""From each store into each, and from a real Kafka into each: what arrives is what was there."""
+"""From each store into each, and from a real Kafka into each: the data arrives unchanged."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
 def snapshot_of(
     stores: Stores, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> SnapshotOf:
-    """Return what returns a snapshot of the corpus in a store."""
+    """Return a function that returns a snapshot of the corpus in a store."""
     folder = tmp_path_factory.mktemp("snapshots")
 
     @cache
@@ -85,7 +85,7 @@ def test_a_snapshot_of_one_store_is_restored_in_another(  # noqa: PLR0913, PLR09
 def test_a_snapshot_while_others_write(
     spark: SparkSession, stores: Stores, store: str, tmp_path: Path
 ) -> None:
-    """P05: a point in time is exactly that; elsewhere what stands still is right."""
+    """P05: a point in time is exactly that; elsewhere keys that do not change are right."""
     config = stores.config(store, "live")
     stable = {f"stable/k{number:04}": b"%d" % number for number in range(400)}
     moving = [[f"moving/{writer}-{number}" for number in range(10)] for writer in range(4)]

@@ -37,7 +37,7 @@ _NOT_UTF_8 = b"x\xff"
 
 
 def _check(found: Mapped, not_utf_8: bytes) -> None:
-    """Check what becomes of the keys that both stores were given."""
+    """Check the outcome of the keys that both stores were given."""
     assert found.values == {f"new/{key}": key.encode() for key in _GOOD}
     assert found.skipped == {f"{_TOP}/held".encode(): Skipped.EPHEMERAL}
     reasons = {
@@ -80,7 +80,7 @@ def test_keys_of_consul(consul: Ensemble) -> None:
 
 
 def test_part_of_a_snapshot_of_keys(spark: SparkSession, etcd: Ensemble, tmp_path: Path) -> None:
-    """What a view of etcd begins with may end in the middle of a name."""
+    """The prefix of a view of etcd may end in the middle of a name."""
     admin = EtcdAdmin(etcd.nodes[0].address)
     for key in ("part/app/k", "part/apple", "part/b"):
         admin.put(key, b"")
@@ -141,6 +141,6 @@ def consul(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 
 
 def _reason(told: str, reasons: dict[str, list[bytes]]) -> str:
-    """Return which of *reasons* was *told*."""
+    """Return the one of *reasons* that is in *told*."""
     (reason,) = (one for one in reasons if one in told)
     return reason

@@ -1,4 +1,4 @@
-"""``df.write.format("kip30")``: what is written, what is named, and what a repetition does."""
+"""``df.write.format("kip30")``: rows that are written, rows that are named, and repetitions."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -149,7 +149,7 @@ def test_of_two_rows_of_a_key_one_is_a_conflict(spark: SparkSession, store: Path
 def test_a_task_that_is_repeated_writes_the_same(
     spark: SparkSession, store: Path, tmp_path: Path
 ) -> None:
-    """Its process ends after the first hundred writes; these count as written, and are not again.
+    """Its process ends after the first hundred writes, which count as written and are not repeated.
 
     One key has another value, so that the error shows the counts.
     """

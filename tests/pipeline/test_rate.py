@@ -1,4 +1,4 @@
-"""P15: how many writes a second a restore does, by the times at which they were sent."""
+"""P15: the number of writes a second of a restore, by the times at which they were sent."""
 
 import subprocess
 import sys

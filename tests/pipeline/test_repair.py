@@ -1,4 +1,4 @@
-"""Repairing a store: what the diff saw is made equal, and what changed since stays as it is."""
+"""Repairing a store: keys in the diff are made equal; keys that changed since stay as they are."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the tasks of a restore do in stores that reject or stand still."""
+"""Writes of the tasks of a restore, in stores that reject or stand still."""
 
 import sqlite3
 import time
@@ -33,7 +33,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
 def taken(
     spark: SparkSession, stores: Stores, folder: Path, *, rows: int, store: str = "embedded"
 ) -> SnapshotEndpoint:
-    """Return a snapshot of `VALUES`, and what else is there, in files of *rows* rows."""
+    """Return a snapshot of `VALUES`, and of all else that is there, in files of *rows* rows."""
     config = stores.config(store, f"from-{folder.name}")
     fill(config, VALUES)
     take(spark, config, folder / "taken", span_rows=rows)
@@ -55,7 +55,7 @@ def restored(
 def test_a_rejected_record_of_a_snapshot_is_a_finding_and_is_not_written(
     spark: SparkSession, stores: Stores, tmp_path: Path
 ) -> None:
-    """P11: what was rejected by the scan is not written under any key."""
+    """P11: a record that the scan rejected is not written under any key."""
     source_config = stores.config("consul", f"from-{tmp_path.name}")
     foreign = f"from-{tmp_path.name}/kv/n/foreign"
     Admin(stores.ensemble("consul").nodes[0].port).put(foreign, b"no record of kip30's")
@@ -92,7 +92,7 @@ TIMEOUT = 1.0
 
 
 def freeze(target: Path) -> None:
-    """Let no one write to an embedded store for longer than a write waits, once some are done."""
+    """Lock an embedded store for longer than a write waits, once some writes are done."""
     eventually(lambda: contents(target, list(VALUES)), within=60, what="the first keys are there")
     folder = StoreConfig.of_file(target).resolve().settings.directory
     with closing(sqlite3.connect(folder / "kip30.db", isolation_level=None)) as holder:

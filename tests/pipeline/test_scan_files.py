@@ -1,4 +1,4 @@
-"""Files of a scan: what is in them is what was scanned, or they do not count."""
+"""Files of a scan: they hold the rows that were scanned, or they do not count."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence

@@ -94,7 +94,7 @@ XXHASH64 = 8401142224637180936
 
 
 @pytest.mark.parametrize(("rows", "slots"), others_large([(7, 1), (1, 16), (50, 2), (100_000, 5)]))
-def test_how_it_is_cut_changes_nothing(
+def test_the_cut_into_spans_does_not_change_a_snapshot(
     spark: SparkSession,
     tmp_path: Path,
     rows: int,
@@ -175,7 +175,7 @@ def test_no_one_else_can_read_it(spark: SparkSession, source: Path, tmp_path: Pa
 
 @pytest.mark.large
 def test_writers_do_not_disturb_it(spark: SparkSession, tmp_path: Path) -> None:
-    """P05: whatever a thread wrote last, the writes before are there as well."""
+    """P05: with the last write of a thread, its earlier writes are there as well."""
     file = embedded(tmp_path)
     out = tmp_path / "out"
     with writing(file, threads=4):
@@ -189,7 +189,7 @@ KEYS = 25
 
 @contextmanager
 def writing(config: Path, threads: int) -> Iterator[None]:
-    """Have threads write their keys in turn, each time a greater number."""
+    """Let threads write their keys in turn, each time a greater number."""
     fill(config, {f"w{thread}/k{key:02}": b"0" for thread in range(threads) for key in range(KEYS)})
     rounds = [0] * threads
     ended = threading.Event()
@@ -319,7 +319,7 @@ def test_manifests_of_another_time(spark: SparkSession, source: Path, tmp_path: 
 
 
 def test_a_notebook_reads_a_store(spark: SparkSession, source: Path) -> None:
-    """P39: what a query filters is not missing in the next one."""
+    """P39: rows that a query filters out are not missing in the next one."""
     frame = spark.read.format("kip30").option("config", str(source)).load()
     assert frame.where("key = 'top'").count() == 1
     assert frame.count() == len(VALUES)

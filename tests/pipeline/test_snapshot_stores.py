@@ -37,7 +37,7 @@ def moved(config: Path, value: bytes) -> None:
 def test_writers_between_the_plan_and_the_waves(
     spark: SparkSession, stores: Stores, tmp_path: Path, store: str
 ) -> None:
-    """P05: exactly the position, or what was changed after it is marked and counted."""
+    """P05: exactly the position, or records that changed after it are marked and counted."""
     config = stores.config(store, "moving")
     fill(config, VALUES | dict.fromkeys(MOVING, b"before"))
     out = tmp_path / "out"
@@ -133,7 +133,7 @@ def test_foreign_records_are_rejected_as_findings(
 def test_equal_stores_have_equal_digests(
     spark: SparkSession, stores: Stores, tmp_path: Path
 ) -> None:
-    """P03: whatever the size of the spans."""
+    """P03: for spans of any size."""
     digests = set[Digest]()
     for store in STORES:
         config = stores.config(store, "equal")

@@ -1,4 +1,4 @@
-"""Tails: each change once, in order, whatever happens between; gaps explicit and then repaired."""
+"""Tails: each change once and in order, despite interruptions; gaps explicit, then repaired."""
 
 import os
 import re
@@ -353,7 +353,7 @@ def test_idle_passes_write_no_segment(config: Path, tmp_path: Path) -> None:
 
 
 def test_the_position_moves_on_without_changes(stores: Stores, tmp_path: Path) -> None:
-    """What happens outside the view may be compacted: nothing of the view is missing then."""
+    """Changes outside the view may be compacted: nothing of the view is missing then."""
     config = stores.config("etcd", f"t{os.urandom(4).hex()}")
     fill(config, {"n/k": b"1"})
     advance(tmp_path, config)

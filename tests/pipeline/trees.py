@@ -1,4 +1,4 @@
-"""Reading trees and prefixes of other programs, and what becomes of each record."""
+"""Reading trees and prefixes of other programs, and the outcome of each record."""
 
 from collections.abc import Mapping as Properties
 from pathlib import Path
@@ -11,7 +11,7 @@ from kip30.runtime.resolution import scanner
 
 
 class Scanned(NamedTuple):
-    """What a scan found, all spans together."""
+    """Result of a scan, all spans together."""
 
     rows: list[Row]
     rejected: list[Rejected]
@@ -37,7 +37,7 @@ def scanned(config: Path | Properties[str, Written], under: str = "", rows: int 
 
 
 def mapped(mapping: Mapping, found: Scanned) -> Mapped:
-    """Return what becomes of everything *found*."""
+    """Return the outcome of everything *found*."""
     result = Mapped({}, {}, {one.key: one.reason for one in found.rejected})
     for row in found.rows:
         key = mapping.key_of(row, has_children=row.key in found.parents)

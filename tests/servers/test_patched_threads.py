@@ -1,4 +1,4 @@
-"""Where gevent or eventlet has replaced threads a store works, or its startup is refused."""
+"""Threads replaced by gevent or eventlet: a store works, or its startup is refused."""
 
 import subprocess
 import sys

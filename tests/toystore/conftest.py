@@ -1,4 +1,4 @@
-"""What the toy store cannot do is expected to fail, so that it is noticed once it does not."""
+"""Cases that the toy store must fail: strictly expected, so that one that passes is noticed."""
 
 from pathlib import Path
 

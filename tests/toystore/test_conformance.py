@@ -48,7 +48,7 @@ from kip30_conformance.suites.write_guards import GuardTests
 pytestmark = pytest.mark.large
 
 INSTALLED = os.environ.get("KIP30_TOYSTORE")
-"""Where the toy was installed, so that it is found by its entry point; else its source is used."""
+"""Path where the toy was installed, to be found by its entry point; else its source is used."""
 
 
 class ToyHarness(Harness):

@@ -1,4 +1,4 @@
-"""What only the toy store has: a capacity, and a way to end its session."""
+"""Features of the toy store alone: a capacity, and a way to end its session."""
 
 from collections.abc import Iterator
 from pathlib import Path

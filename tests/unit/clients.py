@@ -1,4 +1,4 @@
-"""Clients of a real server of the tests' own: what the tests of all stores on servers share."""
+"""Clients of a real server, which is the tests' own: shared by all stores on servers."""
 
 import itertools
 import os
@@ -32,7 +32,7 @@ def timeouts(operation_seconds: float) -> dict[str, Written]:
 
 
 class Open(Protocol):
-    """Opens a client with more properties than it would have; it is closed when the test ends."""
+    """Opens a client with additional properties; it is closed when the test ends."""
 
     def __call__(self, **more: Written) -> PluginLocator: ...
 
@@ -44,7 +44,7 @@ def connections_to(port: int) -> int:
 
 
 def unused_namespace() -> str:
-    """Return a namespace that no other test has, of all processes of the run."""
+    """Return a namespace that no other test of the run has, in any process."""
     return f"unit-{os.getpid()}-{next(_NAMESPACES)}"
 
 
@@ -52,7 +52,7 @@ def unused_namespace() -> str:
 def opening(
     ensemble: Ensemble, namespace: str, *, session_ms: int = 2000, operation_ms: int = 1500
 ) -> Iterator[Open]:
-    """Yield what opens clients of *ensemble* in *namespace*."""
+    """Yield a function that opens clients of *ensemble* in *namespace*."""
     with ExitStack() as clients:
 
         def open_one(**more: Written) -> PluginLocator:

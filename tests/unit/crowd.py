@@ -1,4 +1,4 @@
-"""A real limit on processes, reached for a while: what the tests of each store share."""
+"""A real limit on processes, reached for a while: shared code of the tests of each store."""
 
 import json
 import os

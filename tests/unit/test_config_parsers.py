@@ -1,4 +1,4 @@
-"""Every kind of value: what is taken, and what is said of the rest."""
+"""Every kind of value: accepted texts, and the complaints about others."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Declared settings: built, described, shown, and what is said of each mistake."""
+"""Declared settings: built, described, shown, and the complaint about each mistake."""
 
 import traceback
 from collections.abc import Callable
@@ -200,7 +200,7 @@ def test_only_what_is_built_is_looked_up() -> None:
     assert build(ShopSettings, both).endpoints == (Address("a", 1),)
 
 
-# -- keys nobody knows
+# -- unknown keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

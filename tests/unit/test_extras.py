@@ -1,4 +1,4 @@
-"""How to install what is missing, by how kip30 itself was installed."""
+"""The command that installs a missing extra, by the way kip30 itself was installed."""
 
 import json
 from pathlib import Path

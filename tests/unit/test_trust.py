@@ -143,7 +143,7 @@ matrix = pytest.mark.parametrize(
 
 
 def is_trusted(owner: int, mode: int) -> bool:
-    """Say what must hold of a file in the matrix: the groups there are nobody's private group.
+    """Return whether a file in the matrix is to be trusted: its group is no user's private one.
 
     Root's group is root's own, so a file of root's may be written by it.
     """

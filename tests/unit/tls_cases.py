@@ -1,4 +1,4 @@
-"""What TLS must do on every store: one class, which the tests of each store subclass."""
+"""Cases of TLS for every store: one class, which the tests of each store subclass."""
 
 import os
 import pty
@@ -95,7 +95,7 @@ class TlsCases(ABC):
 
     @pytest.fixture
     def mine(self, servers: Ensemble, files: Files) -> dict[str, Written]:
-        """Return the configuration of a client that may come in."""
+        """Return the configuration of a client that is accepted."""
         return {
             **servers.settings(),
             "plugin.connect.timeout.ms": CONNECT_MS,
@@ -269,7 +269,7 @@ def _locked(files: Files, password: str) -> Path:
 
 
 def _at_a_terminal(properties: Mapping[str, Written]) -> tuple[str, str]:
-    """Return what a program prints that opens a client, and what its terminal shows."""
+    """Return the output of a program that opens a client, and that of its terminal."""
     terminal, end = pty.openpty()
     lines = [f"{key}={value}" for key, value in properties.items()]
     with subprocess.Popen(

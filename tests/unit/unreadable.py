@@ -23,7 +23,7 @@ class Writer(Protocol):
 
 
 class Case(NamedTuple):
-    """What shows a record at *key*, below the namespace, by *name*."""
+    """A *target* that shows a record at *key*, below the namespace, by *name*."""
 
     target: Target
     key: str

@@ -88,8 +88,8 @@ T = TypeVar("T")
 _LEAST_SECONDS = 0.001
 _PAUSE = 0.05
 _MIN_RETRY_SHARE = 0.1
-"""What part of its time a request must have left to be sent again: without an answer to the last
-attempt, what was refused until then becomes unknown."""
+"""The share of its time that a request must have left for a retry: without an answer to the last
+attempt, an outcome that was a refusal until then becomes unknown."""
 _NO_ANSWER = Failure("Silence", LATE)
 _NO_NODE = Failure(NEVER_SENT, "no node can be reached")
 _OVERLOADED = {"WriteTimeout", "ReadTimeout"}
@@ -111,7 +111,7 @@ class Answer(NamedTuple):
 
     @property
     def applied(self) -> bool:
-        """Whether a write was done, by this attempt."""
+        """True if a write was done, by this attempt."""
         return bool(self.rows and self.rows[0]["[applied]"])
 
 
@@ -132,7 +132,7 @@ class Ask(NamedTuple, Generic[T]):
 
 
 class RequestContext(NamedTuple):
-    """What all requests of a backend share.
+    """Objects that all requests of a backend share.
 
     Attributes:
         connections: The connections.
@@ -241,7 +241,7 @@ class Call(Future[T]):
             self._give_up(self._last)
 
     def _answered(self, node: Any, rows: Sequence[Row]) -> None:
-        """Accept the first answer, of whichever attempt: all sent the same request."""
+        """Accept the first answer, of any attempt: all sent the same request."""
         self._context.nodes.trust(node)
         if not self._ends():
             return
@@ -318,7 +318,7 @@ class Call(Future[T]):
     def _ends(self, number: int | None = None) -> bool:
         """Make no more attempts; false if there is an answer, or an attempt other than *number*.
 
-        Only then is it settled what was sent, and so which error to report.
+        Only then is it certain which attempts were sent, and so which error to report.
         """
         with self._lock:
             if self._over or number not in {None, self._attempts}:

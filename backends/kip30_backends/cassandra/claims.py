@@ -1,4 +1,4 @@
-"""What members and leaders share: rows that are renewed, replaced and given up."""
+"""Shared code of members and leaders: rows that are renewed, replaced and given up."""
 
 import contextlib
 import math
@@ -30,11 +30,11 @@ from kip30_backends.cassandra.session import (
 T = TypeVar("T")
 
 _OTHERS_FIRST = 8
-"""How many others a renewal lets go first. A thousand of them must not end the session, and as the
-renewals of one place come one after the other, these do not keep others waiting either."""
+"""Number of others that a renewal lets go first. A thousand of them must not end the session, and
+as the renewals of one place come one after the other, they do not keep others waiting either."""
 
 _CLOSING = 0.8
-"""For how much of the operation timeout a close may give up claims."""
+"""The share of the operation timeout for which a close may give up claims."""
 
 
 class Claims:

@@ -110,9 +110,9 @@ NO_NAME = ""
 """The service that has the floor as its epoch: none is called that."""
 
 _ROWS = 500
-"""How many services, those of other roots too, one call looks at."""
+"""Number of services, those of other roots too, that one call looks at."""
 _AT_ONCE = 20
-"""How many it removes."""
+"""Most services that one call removes."""
 _LAST_TO_REMOVE = 2**62
 """Greater epochs are not kip30's: a floor as high as that would leave none for other services."""
 _MICROSECONDS = 1_000_000

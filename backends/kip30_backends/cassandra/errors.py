@@ -1,4 +1,4 @@
-"""From what Cassandra and its driver say to kip30's errors: one table of what is certain.
+"""Conversion of errors of Cassandra and its driver to kip30's: one table of what is certain.
 
 Errors that are not listed here are ambiguous: a write raises `OutcomeUnknownError`, a read
 `UnavailableError`. That holds for ``Unavailable`` too: a coordinator whose first proposal
@@ -138,7 +138,7 @@ class DeletionsError(StoreError):
 
 
 class Failure(NamedTuple):
-    """How a request ended: the name of the driver's error, and what it said."""
+    """Failure of a request: the name of the driver's error, and its message."""
 
     kind: str
     said: str

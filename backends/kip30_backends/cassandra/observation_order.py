@@ -41,14 +41,14 @@ class Orders:
 
 
 class _Overlap:
-    """The reads of one target that are under way, and what other reads returned meanwhile."""
+    """The reads of one target that are under way, and the results of other reads meanwhile."""
 
     __slots__ = ("answered_at", "changed_at", "entries", "under_way")
 
     def __init__(self) -> None:
         self.under_way = 0
-        # What the last accepted read found, and the orders of two moments: when it was accepted,
-        # and when what was found changed.
+        # The result of the last accepted read, and the orders of two moments: when it was accepted,
+        # and when the result changed.
         self.entries: Mapping[str, Entry] | None = None
         self.answered_at = self.changed_at = -1
 
@@ -86,7 +86,7 @@ class Overlaps:
                 del self._overlaps[target]
 
     def accept(self, target: Target, order: int, entries: Mapping[str, Entry]) -> bool:
-        """Accept what a read with *order* found; false if an overlapping read found otherwise."""
+        """Accept the result of a read with *order*; false if an overlapping one had another."""
         with self._lock:
             overlap = self._overlaps.get(target)
             if overlap is None:  # it was abandoned: no caller waits for it
@@ -105,7 +105,7 @@ class Overlaps:
 # How far ahead of this client's clock another one may be, in microseconds.
 _DAY = 86_400_000_000
 _MOST = 2**62
-"""Above what no clock shows: the year is 148,000 by then."""
+"""Greater than any clock shows: the year is 148,000 by then."""
 
 Place = tuple[str, str]
 """A table, and the namespace or group."""

@@ -151,7 +151,7 @@ def _too_late() -> UnavailableError:
 T = TypeVar("T")
 
 Work = Callable[[float], Future[T]]
-"""What is done in a turn; it is called with its deadline."""
+"""The work of one turn; it is called with its deadline."""
 
 
 @dataclass(eq=False, slots=True)

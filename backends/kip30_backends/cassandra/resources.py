@@ -189,7 +189,7 @@ _MUCH = 1.0
 
 
 class ClockReading(NamedTuple):
-    """How many seconds the clock of *node* is ahead of this one, give or take *doubt*."""
+    """The seconds that the clock of *node* is ahead of this one, give or take *doubt*."""
 
     node: str
     ahead: float

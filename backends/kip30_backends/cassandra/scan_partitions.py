@@ -89,7 +89,7 @@ class ScanBound(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What follows *after*, up to and including *until*. None: the beginning, and the end."""
+    """The rows after *after*, up to and including *until*. None: the beginning, and the end."""
 
     after: ScanBound | None = None
     until: ScanBound | None = None
@@ -130,12 +130,12 @@ class Part(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has no ends."""
+        """True if it is unlimited at both ends."""
         return self.after is None and self.until is None
 
 
 class PartitionSize(NamedTuple):
-    """How many rows a partition has, and the rows at which it can be cut."""
+    """Number of rows of a partition, and the rows at which it can be cut."""
 
     place: ScanBound
     rows: int
@@ -148,7 +148,7 @@ class Partitions:
     def __init__(self, calls: Reads, table: TableColumns, inside: Callable[[str], bool]) -> None:
         """Read those whose scope is *inside*; the table must be there.
 
-        StoreError: It does not exist.
+        Raises:
             StoreError: It is not.
         """
         self._ask = calls.ask

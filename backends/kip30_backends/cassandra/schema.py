@@ -34,23 +34,23 @@ from kip30_backends.cassandra.settings import CassandraSettings, Replication
 _log = logging.getLogger(__name__)
 
 _RECENT_MICROSECONDS = 60_000_000
-"""Up to which age in microseconds the other clients may just be making the tables."""
+"""The age in microseconds up to which other clients may still be creating the tables."""
 _STABLE_SECONDS = 1.0
-"""How long nodes have to agree, in seconds: until then another client may alter it."""
+"""Seconds for which nodes have to agree: until then another client may alter it."""
 _STALE_NODE_SECONDS = 2.0
-"""For how many seconds a node may differ from most others before it is disregarded."""
+"""Seconds for which a node may differ from most others before it is disregarded."""
 _PAUSE = 0.1
 
 
 class KeyspaceWrite(NamedTuple):
-    """When a keyspace was last written, and a node that knows it."""
+    """The moment at which a keyspace was last written, and a node that knows it."""
 
     moment: int
     node: Node
 
 
 _WriteTimes = list[tuple[Node, int | None]]
-"""What each node that is reached says, in an order that is the same for all clients."""
+"""The answer of each node that is reached, in an order that is the same for all clients."""
 
 
 def agreed(
@@ -163,7 +163,7 @@ COPIES = 3
 _SOME_DATACENTER = "datacenter1"
 _DAY = 86_400
 _AGREEMENT = 5.0
-"""How long nodes may take to agree that there is a keyspace, in seconds, at least."""
+"""Seconds that nodes may take, at least, to agree that there is a keyspace."""
 _NUMBERS = re.compile(r"\d+")
 _CREATE = re.compile(r"^CREATE (KEYSPACE|TABLE)")
 
@@ -187,7 +187,7 @@ _TABLES = {
     " PRIMARY KEY ((root, service), seat)",
 }
 _SPECULATED = "100ms"
-"""After which another copy is asked for what one does not tell.
+"""The time without an answer after which another copy is read.
 
 By default that may be half of the nodes' read timeout, longer than calls last: a quorum would not
 be read until the nodes have noticed that one of them is cut off.
@@ -355,7 +355,7 @@ def _quoted(name: str) -> str:
 
 
 _PROPAGATION_SECONDS = 1.0
-"""How many seconds tables may take to reach a node; as a rule it is some milliseconds."""
+"""Seconds that tables may take to reach a node; as a rule it is some milliseconds."""
 
 
 def ensure(connections: ClusterConnections, settings: CassandraSettings, seconds: float) -> None:

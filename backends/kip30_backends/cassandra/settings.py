@@ -1,4 +1,4 @@
-"""What an operator can say about a Cassandra cluster."""
+"""Settings of a Cassandra cluster, as an operator writes them."""
 
 import re
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ _KEYSPACE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 _FEW_TO_MANY = integer(minimum=1, maximum=99)
 
 Replication = tuple[tuple[str, int], ...]
-"""How many copies each data centre has; one without a name means the client's own."""
+"""Number of copies in each data centre; one without a name means the client's own."""
 
 
 def _keyspace(written: str) -> str:
@@ -149,12 +149,12 @@ class CassandraSettings:
 
     @property
     def secure(self) -> bool:
-        """Whether connections are encrypted."""
+        """True if connections are encrypted."""
         return is_secure(self)
 
     @property
     def tls_files(self) -> TlsFiles:
-        """What connections are encrypted with."""
+        """The files for encryption."""
         return files_of(_TLS, self)
 
     def renewal_within(self, session_seconds: float) -> float:

@@ -29,9 +29,9 @@ from kip30_backends.cassandra.tombstone_folding import Folds, Partition
 
 _NO_VERSION = Version(0)
 MOST = 100
-"""How many records are read at a time: they may have 256 KiB each."""
+"""Most records that are read at a time: they may have 256 KiB each."""
 _MOST_PARTITIONS = 100
-"""Of how many partitions one request reads a row each."""
+"""Most partitions of which one request reads a row each."""
 NO_EPOCH = 0
 """The epoch of a service that was not led yet, or of which nothing was left."""
 
@@ -216,7 +216,7 @@ _READS = {
     Kind.SERVICE: "read_leaders",
 }
 _SCANNED = {Kind.NAMESPACE: "records", Kind.GROUP: "members"}
-"""Whose reads pass all rows of a partition, deleted ones too."""
+"""Tables of the targets whose reads pass all rows of a partition, deleted ones too."""
 
 
 class Revision(NamedTuple):

@@ -39,7 +39,7 @@ from kip30_backends.cassandra.errors import DeletionsError
 _LAST = 0x10FFFF
 _BASE = _LAST + 1
 _SURROGATES = range(0xD800, 0xE000)
-"""What no text has; the code point below stands for all of them."""
+"""Code points that no text has; the code point below them stands for all of them."""
 
 
 def between(after: str, until: str | None) -> str:
@@ -70,7 +70,7 @@ def _text(number: int, length: int) -> str:
 
 
 SIGNED_SECONDS = 600
-"""How long a write leaves the signature of its client: for longer that one is not in doubt."""
+"""Seconds that a write leaves its client's signature: a client is in doubt no longer than that."""
 
 _PAGE = 1_000
 _AT_ONCE = 100

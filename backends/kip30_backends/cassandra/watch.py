@@ -34,7 +34,7 @@ from kip30_backends.cassandra.target_states import (
 _log = logging.getLogger(__name__)
 
 _FAST_POLL_DIVISOR = 8
-"""How much sooner the next look is after news, since more is likely to come."""
+"""The factor by which the next poll comes sooner after news, since more is likely to come."""
 
 
 class Watcher(Protocol):
@@ -52,7 +52,7 @@ class Watcher(Protocol):
 
 
 class Rhythm(NamedTuple):
-    """When to poll: *seconds* after each poll; *limiter* bounds how many polls run at a time."""
+    """Timing of polls: *seconds* after each poll; *limiter* bounds how many polls run at a time."""
 
     timer: Timer
     limiter: ConcurrencyLimit
@@ -190,7 +190,7 @@ class _Track:
 
 
 _Told = Future[bool | None]
-"""Whether what was read was news; None: it must be read again."""
+"""True if the state that was read was news; None if it must be read again."""
 _Read = Callable[[Sequence[Watcher], bool], Sequence[_Told]]
 """Reads what watchers watch, surely or not."""
 
@@ -283,7 +283,7 @@ class NamespacePoll(Poll):
         return told
 
     def _tell(self, watcher: Watcher, read: Snapshot) -> bool | None:
-        """Deliver what was read to *watcher*; None if another answer may be newer."""
+        """Deliver the state read to *watcher*; None if another answer may be newer."""
         is_newest = self._states.accept(watcher.target, read.order, read.entries)
         return watcher.take(read) if is_newest else None
 
@@ -298,7 +298,7 @@ def _only(name: str, order: int, entries: Mapping[str, Entry]) -> Snapshot:
 
 _AT_ONCE = 16
 _SHARED_AT_ONCE = 200
-"""Of looks that read many partitions with one request: so many are under way, or wait for it."""
+"""The most polls under way or waiting, of those that read many partitions with one request."""
 
 
 class CassandraWatch(WatchHandle):

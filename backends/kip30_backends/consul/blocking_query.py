@@ -36,24 +36,24 @@ _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
 _JITTER = 1 / 16
-"""How much longer than asked for a server may wait with its answer."""
+"""The share of the requested wait by which a server may answer later."""
 _INTERRUPTED = Failure(HUNG_UP, "interrupted")
 
 
 class QueryWait(NamedTuple):
-    """How many seconds a server waits for a change, and how many more its answer may take."""
+    """The seconds that a server waits for a change, and those that its answer may take besides."""
 
     wait: float
     answer: float
 
     @property
     def connect(self) -> float:
-        """How long connecting may take, which nothing can interrupt."""
+        """Timeout in seconds of connecting, which nothing can interrupt."""
         return self.answer / 2
 
     @property
     def all(self) -> float:
-        """How long a blocking query may take."""
+        """Timeout in seconds of a blocking query."""
         return self.wait * (1 + _JITTER) + self.answer
 
 
@@ -265,7 +265,7 @@ class ConsulWatch(WatchHandle):
 
 
 _NEVER_THERE = "/="
-"""What no key of kip30 ends with: one name is no parent of another."""
+"""An ending that no key of kip30 has: one name is no parent of another."""
 _SINGLE = frozenset({Kind.VALUE, Kind.MEMBER, Kind.SERVICE})
 
 

@@ -1,4 +1,4 @@
-"""What members and leaders share: keys that are taken, and end with the session."""
+"""Shared code of members and leaders: keys that are taken, and end with the session."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -25,11 +25,11 @@ _LOCK_DELAY = "due to lock delay"
 _NO_SESSION = "invalid session"
 _MOST_FREED = transactions.MAX_OPS // 2
 DELAYED_SECONDS = 0.1
-"""In how long to try again while a lock-delay runs; Consul tells neither its end nor its length."""
+"""Seconds until a retry while a lock-delay runs; Consul reports neither its end nor its length."""
 
 
 class ClaimKey(NamedTuple):
-    """Where a claim is: its *key*, and the *place* that is read or watched to see it."""
+    """Location of a claim: its *key*, and the *place* that is read or watched to see it."""
 
     key: str
     place: str
@@ -39,7 +39,7 @@ Bid = key_claims.Bid[ClaimKey]
 
 
 class Hold(NamedTuple):
-    """How a claim holds its key: by which session, the index of its last write, and its nonce."""
+    """Hold of a claim on its key: the session, the index of the last write, and the nonce."""
 
     session: Session
     modified: int
@@ -129,7 +129,7 @@ class Claims(key_claims.KeyClaims[ClaimKey]):
     def _held(
         self, bid: Bid, session: Session, requests: OperationRequests
     ) -> Claim | Refused | Delayed:
-        """Return who holds the key, if it is not free by now."""
+        """Return the claim or the refusal of a key that is held, `Delayed` if it is free by now."""
         mark = self._calls.orders.mark(bid.at.key)
         found = requests.ask(at_key(bid.at.key))
         free = Delayed(self._calls.orders.of(found.at, mark))
@@ -193,7 +193,7 @@ def _still_held(key: str, hold: Hold) -> transactions.Operation:
 def _held_by_now(
     key: str, claim: Claim, outcome: transactions.TransactionOutcome, requests: OperationRequests
 ) -> Hold | None:
-    """Return how *claim* holds *key* after all: a write may have replaced its record unanswered."""
+    """Return the hold of *claim* on *key*, if any: a write may have replaced it unanswered."""
     if outcome.says(_ABSENT):
         return None
     hold: Hold = claim.handle

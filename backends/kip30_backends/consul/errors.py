@@ -1,4 +1,4 @@
-"""From what HTTP and Consul say to kip30's errors: one table of what is certain.
+"""Conversion of errors of HTTP and Consul to kip30's: one table of what is certain.
 
 Errors that are not listed here are ambiguous: a write raises `OutcomeUnknownError`, a read
 `UnavailableError`.
@@ -31,7 +31,7 @@ LATE = "no answer in time"
 
 
 class Failure(NamedTuple):
-    """How a request ended.
+    """Failure of a request.
 
     Attributes:
         status: HTTP's status, or one of the constants above.

@@ -22,7 +22,7 @@ _ERA = 64
 
 
 class Course:
-    """How far the answers about one place have come. Known for as long as it is referred to."""
+    """Progress of the answers about one place. Known for as long as it is referred to."""
 
     __slots__ = ("__weakref__", "at", "era", "within")
 
@@ -37,7 +37,7 @@ class Course:
 
 
 class Mark(NamedTuple):
-    """How far *course* had come at some moment."""
+    """Progress of *course* at some moment."""
 
     course: Course
     era: int

@@ -14,7 +14,7 @@ from kip30_backends.consul.transactions import UNREADABLE, KVColumns, KVPair, ke
 
 _NOT_UTF_8 = "the key is not UTF-8, and Consul's answers do not say what it is"
 _CLAIMS = {"group": ("member/",), "service": ("leader/", "epoch/")}
-"""What the rows of claims begin with, by the folder that they are in."""
+"""Prefixes of the rows of claims, by the folder that they are in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ _BYTES_BESIDES = 64
 
 
 class Part(NamedTuple):
-    """What one operation of a transaction reads."""
+    """The keys that one operation of a transaction reads."""
 
     kind: str
     name: str
@@ -57,7 +57,7 @@ class Part(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes of a request this takes."""
+        """Number of bytes of a request that this takes."""
         return _BYTES_BESIDES + len(json.dumps(self.name))
 
 
@@ -142,10 +142,10 @@ def reads(parts: Iterable[Part]) -> list[transactions.Operation]:
 T = TypeVar("T")
 
 _MOST_ROWS = 1_000
-"""How many keys a span has at most: a longer answer costs a server more for each of its keys."""
+"""Most keys of a span: a longer answer costs a server more for each of its keys."""
 
 _SPAN_BYTES = 32 * 1024 * 1024
-"""How much a span holds at most, if the sample is right: one answer has all of it."""
+"""The most bytes of a span, if the sample is right: one answer has all of it."""
 
 _SAMPLED = 32
 
@@ -154,7 +154,7 @@ _PROBE = "connecting"
 
 _PLAIN = r"[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_=-]+)*"
 _SAFE = re.compile(rf"(?:{_PLAIN}(?:/{_PLAIN})*/?)?")
-"""What every version of Consul takes in a URL as it is."""
+"""The text that every version of Consul takes in a URL as it is."""
 
 
 class ConsulScanner(ScanDriver):

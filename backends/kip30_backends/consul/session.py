@@ -73,7 +73,7 @@ class Grants:
 
     @property
     def lock_delay_seconds(self) -> float:
-        """How long a key stays free after the session that held it has expired."""
+        """Seconds for which a key stays free after the session that held it has expired."""
         return min(self._context.margin_seconds, _MAX_LOCK_DELAY_SECONDS)
 
     def describe(self) -> str:
@@ -159,7 +159,7 @@ def _duration(seconds: float) -> str:
 
 _RENEWALS_PER_TIMEOUT = 6
 _RENEWALS_PER_LOOK = 2
-"""After how many renewals what the session holds is checked: a third of the timeout."""
+"""Number of renewals after which `on_renewed` is called: a third of the timeout."""
 _PATIENCE_AFTER_TROUBLE = 2
 _AFTER_TROUBLE = 0.1
 _MOST_FREED = transactions.MAX_OPS // 2

@@ -1,4 +1,4 @@
-"""What an operator can say about a Consul cluster."""
+"""Settings of a Consul cluster, as an operator writes them."""
 
 import re
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class ConsulSettings:
 
     @property
     def secure(self) -> bool:
-        """Whether connections are encrypted."""
+        """True if connections are encrypted."""
         return is_secure(self)
 
     @property

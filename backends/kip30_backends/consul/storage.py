@@ -27,7 +27,7 @@ from kip30_backends.consul.target_states import States
 from kip30_backends.consul.transactions import KVPair, entry_of, key_of
 
 _BYTES_BESIDES = 2048
-"""How much of a transaction one write needs besides its value, with the longest names."""
+"""The bytes of a transaction that one write needs besides its value, with the longest names."""
 
 _ABSENT = "doesn't exist"
 
@@ -45,14 +45,14 @@ class KeyedWrite(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """How many operations of a transaction this takes."""
+        """Number of operations of a transaction that this takes."""
         condition, fenced = self.write.condition, self.write.fence is not None
         bare = self.write.data is not None and condition in {Condition.ABSENT, Condition.ANY}
         return fenced + len(self.guards) + (1 if bare else 2)
 
     @property
     def size(self) -> int:
-        """How many bytes of a transaction this takes at most."""
+        """The most bytes of a transaction that this takes."""
         return _BYTES_BESIDES + len(self.write.data or b"") * 4 // 3
 
     def operations(self) -> list[transactions.Operation]:
@@ -204,7 +204,7 @@ def _parts(places: Sequence[KeyedWrite]) -> Iterator[list[KeyedWrite]]:
     """Cut *places* into parts of which each fits into one transaction, with no key twice.
 
     A key that is written guards nothing in the same part: the operations of a refused transaction
-    see what those before them would have written, and would refuse writes for no reason.
+    see the writes of those before them, and would refuse writes for no reason.
     """
     ops, size = transactions.MAX_OPS, transactions.MAX_BYTES
     return parts(places, _size, most=ops, most_bytes=size, weight=_weight, key=_key, guards=_guards)

@@ -188,10 +188,10 @@ def entry_of(found_there: KVPair | None) -> Entry | None:
 
 
 MAX_OPS = 64
-"""How many operations every version of Consul takes in one transaction."""
+"""Number of operations that every version of Consul takes in one transaction."""
 
 MAX_BYTES = 480 * 1024
-"""How much a transaction may hold, as base64: Consul takes 512 KiB, all its text included."""
+"""Most bytes of a transaction, as base64: Consul takes 512 KiB, all its text included."""
 
 T = TypeVar("T")
 
@@ -201,7 +201,7 @@ _NO_ACCESS = ("Permission denied", "ACL not found")
 
 
 class Refusal(NamedTuple):
-    """Why an operation of a transaction was refused, so that nothing was done."""
+    """Reason why an operation of a transaction was refused; nothing was done."""
 
     number: int
     said: str

@@ -35,7 +35,7 @@ LOG_BYTES = 4 * 1024 * 1024
 """The size above which the write-ahead log is checkpointed, so that it restarts."""
 
 _SETTLED_NS = 3 * 10**9
-"""How long ago a change of a directory must be, so that no later change can have the same time."""
+"""Age, in ns, of a change of a directory after which no later change can have the same time."""
 
 _LOG_HEAD_BYTES = 32
 _FRAME_HEAD_BYTES = 24

@@ -52,7 +52,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.05
-"""How long a thread waits for each one ahead of it before it looks itself whose turn it is."""
+"""Seconds that a thread waits, for each one ahead of it, before it checks the queue itself."""
 
 
 class Turn:

@@ -32,7 +32,7 @@ from kip30_backends.embedded.settings import default_directory
 _log = logging.getLogger(__name__)
 
 SKIPPED = 2**32
-"""How many revisions are left out: more than any log holds, and enough are left for 2^31 times."""
+"""Number of revisions to skip: more than any log holds, and few enough to skip 2^31 times."""
 
 _TABLE = "CREATE TABLE IF NOT EXISTS boot (id TEXT NOT NULL)"
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'boot'"

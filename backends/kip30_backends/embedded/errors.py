@@ -1,4 +1,4 @@
-"""From what SQLite and the system say to kip30's errors: one table of what is certain."""
+"""Conversion of errors of SQLite and the system to kip30's: one table of what is certain."""
 
 import errno
 import os

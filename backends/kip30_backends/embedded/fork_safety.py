@@ -159,7 +159,7 @@ def inode_of(found: os.stat_result) -> Inode:
 
 
 _LONGEST_SECONDS = 5.0
-"""How long a fork waits for transactions under way; then it proceeds, and the child is unclean."""
+"""Seconds that a fork waits for transactions; then it proceeds, and the child is unclean."""
 
 
 class Lockable(Protocol):

@@ -1,10 +1,10 @@
-"""Which sessions live, and ending the claims of those that do not.
+"""The liveness of sessions, and the end of the claims of dead ones.
 
 A session lives while its row has a future deadline and the kernel still holds its lock, which it
 drops when the process dies or the machine restarts. If its lock file was removed, only the deadline
-counts. A client that notices the end of one deletes
-its claims in a transaction, so at any time the database alone says who holds what. While a client
-watches the claims of others, it checks that they live (`LivenessCheck`).
+counts. A client that notices the end of one deletes its claims in a transaction, so at any time the
+database alone has all claims and their holders. While a client watches the claims of others, it
+checks that they live (`LivenessCheck`).
 """
 
 import os
@@ -37,7 +37,7 @@ rev = (SELECT max(rev) FROM change) WHERE session = ?
 _NO_SESSION = "DELETE FROM session WHERE id = ?"
 
 NOTICED_SECONDS = 0.5
-"""Within this a client with a session notices that its database was removed or replaced."""
+"""Seconds in which a client with a session notices that its database was removed or replaced."""
 
 Row = tuple[str, str, float]
 

@@ -1,4 +1,4 @@
-"""File locks that the kernel drops when their holder dies: how sessions show that they live.
+"""File locks that the kernel drops when their holder dies: the proof that a session lives.
 
 Two kinds exclude each other, so processes may differ in which they use. An open-file-description
 lock lives until the last copy of its descriptor is closed. A record lock belongs to the process and
@@ -25,7 +25,7 @@ from kip30_backends.embedded.errors import raised_by_program
 
 
 class HeldOff:
-    """What delays forks of this process.
+    """Delays forks of this process.
 
     Attributes:
         lock: Held inside a block. Re-entrant: a finaliser may enter it again. Nothing inside may
@@ -63,7 +63,7 @@ held_off = HeldOff()
 
 Inode = tuple[int, int]
 
-# What this process holds, by path: descriptors, which a forked child closes, and their inodes.
+# The locks of this process, by path: descriptors, which a forked child closes, and inodes.
 # Changed only while forks are held off.
 _held: dict[str, tuple[int, Inode]] = {}
 # The inodes of record locks, because one file may have several paths.
@@ -229,7 +229,7 @@ def _inode(found: os.stat_result) -> Inode:
 
 
 def mark_of(status: os.stat_result) -> bytes:
-    """Return what tells the file with *status* from copies of it; always of one length."""
+    """Return a mark that distinguishes the file with *status* from copies; always of one length."""
     return b"%20d\n" % status.st_ino
 
 

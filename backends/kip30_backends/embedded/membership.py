@@ -32,7 +32,7 @@ DELETE FROM member WHERE root = ? AND scope = ? AND id = ? AND session = ? AND b
 """
 
 _BATCH = 500
-"""How many claims are released in one transaction, so that other writers wait some ms only."""
+"""Number of claims released in one transaction, so that other writers wait some ms only."""
 
 
 class Bid(NamedTuple):
@@ -45,7 +45,7 @@ class Bid(NamedTuple):
 
 
 class Grip(NamedTuple):
-    """What a claim holds its id by: the session, and the revision it was taken at."""
+    """Hold of a claim on its id: the session, and the revision it was taken at."""
 
     session: str
     born: int

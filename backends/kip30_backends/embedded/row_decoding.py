@@ -1,6 +1,6 @@
-"""Decoding rows: what record, change or claim each row of a copy is.
+"""Decoding rows: those of a copy into records, changes and claims.
 
-SQLite stores any type in any column, so what another program wrote need not be a record.
+SQLite stores any type in any column, so a row of another program need not be a record.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,7 +51,7 @@ def _page_of_any(found: Sequence[Found]) -> Page:
 
 
 def _fault_of(found: Found) -> str:
-    """Return what is wrong with a row; empty: nothing."""
+    """Return the fault of a row; empty: none."""
     if _are_sound(*((value,) for value in found)):
         return ""
     wrong = [
@@ -69,7 +69,7 @@ def _rejected(key: Any, fault: str) -> Rejected:
 
 
 def change_of(order: int, namespace: bytes, name: bytes, data: Any, rev: Any) -> Change:
-    """Return what a name became: a record, something else, or nothing if *rev* is None."""
+    """Return the change of a name: to a record, something else, or nothing if *rev* is None."""
     key = b"%b/%b" % (namespace, name) if namespace else name
     if rev is None:
         return Change(key, None, order)

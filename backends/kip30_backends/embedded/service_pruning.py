@@ -28,7 +28,7 @@ NO_NAME = b""
 """The scope of the row that holds the greatest epoch removed: no service is called that."""
 
 _ROWS = 500
-"""How many services one call looks at, while other clients cannot write."""
+"""Number of services that one call looks at, while other clients cannot write."""
 _LAST_TO_REMOVE = 2**62
 """Greater epochs are not kip30's: a floor as high as that would leave none for other services."""
 _NOTE_SECONDS = 3600.0

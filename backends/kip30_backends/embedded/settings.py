@@ -1,4 +1,4 @@
-"""What an operator can say about the embedded store."""
+"""Settings of the embedded store, as an operator writes them."""
 
 import os
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from kip30.errors import ConfigError
 
 
 def default_directory() -> Path:
-    """Return where state goes by default: ``${XDG_STATE_HOME:-~/.local/state}/kip30``.
+    """Return the default directory of state: ``${XDG_STATE_HOME:-~/.local/state}/kip30``.
 
     A relative ``XDG_STATE_HOME`` is ignored, as its specification says.
 

@@ -22,7 +22,7 @@ from kip30_backends.embedded.database import KINDS, Database
 from kip30_backends.embedded.liveness import SessionLiveness
 
 _FEW = 128
-"""How many changes may lie over a dict: beyond them it is copied."""
+"""Maximum number of changes over a dict: beyond them it is copied."""
 
 
 class Layered(Mapping[str, Entry]):
@@ -87,7 +87,7 @@ def _flat(base: dict[str, Entry], changes: dict[str, Entry | None]) -> dict[str,
 
 
 UNREADABLE = (sqlite3.OperationalError, UnicodeDecodeError, AttributeError, TypeError)
-"""What reading a row raises, or decoding its names, that kip30 has not written."""
+"""Errors of reading a row that kip30 has not written, or of decoding its names."""
 
 _ADVICE = "another program wrote it: delete or replace it with that"
 
@@ -237,9 +237,9 @@ _ONE_OF_MANY = {
     Kind.NAMESPACE: f"{_NAMESPACE} AND name = ?",
     Kind.GROUP: _MEMBER,
 }
-"""How one record is read of a target that has many."""
+"""Queries that read one record of a target that has many."""
 _READ_ONE_BY_ONE = 500
-"""How many changed records are read on their own; of more, the target is read as a whole."""
+"""Most changed records that are read one by one; if more changed, the whole target is read."""
 
 
 class ChangedStates(NamedTuple):

@@ -1,4 +1,4 @@
-"""Observing targets: which watches a change concerns, and the states they are notified of."""
+"""Observing targets: the watches that a change concerns, and the states delivered to them."""
 
 import logging
 import sqlite3
@@ -20,7 +20,7 @@ _CHANGES = "SELECT root, kind, scope, name FROM change WHERE rev > ?"
 
 
 class ChangeLog(NamedTuple):
-    """What has changed after revision *since* until *rev*: targets by root, None if not known."""
+    """Changes after revision *since* until *rev*: targets by root, None if not known."""
 
     since: int
     rev: int
@@ -53,7 +53,7 @@ class Watches:
     """All watches of one backend, notified by one thread. Adding and closing is thread-safe.
 
     Attributes:
-        states: What the watches observe.
+        states: The reader of the targets.
     """
 
     def __init__(self, states: States) -> None:
@@ -78,7 +78,7 @@ class Watches:
 
     @property
     def on_claims(self) -> bool:
-        """Whether any target changes when a session dies: a group, a service, a member."""
+        """True if any target changes when a session dies: a group, a service, a member."""
         return self._on_claims > 0
 
     def add(self, target: Target, sink: Sink) -> WatchHandle:

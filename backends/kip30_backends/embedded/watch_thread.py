@@ -1,7 +1,7 @@
 """The thread that notices changes: one of this process for each database file.
 
-It waits for writers, reads once what has changed, and delivers to those open stores whose watches
-that concerns. It also checks which sessions live. With a thread for each open store, each of two
+It waits for writers, reads the changes once, and delivers them to those open stores whose watches
+they concern. It also checks which sessions live. With a thread for each open store, each of two
 hundred in one process would be woken by each commit of any of them, and read.
 
 It runs while one of the stores has a session or a watch. None of its steps waits long, so none
@@ -35,7 +35,7 @@ _AFTER_TROUBLE = 0.02
 
 
 class ThreadKey(NamedTuple):
-    """What stores that share a thread have in common.
+    """Properties in which stores that share a thread agree.
 
     Attributes:
         pid: The process: a child that was forked without hooks inherits the threads of its parent.
@@ -61,8 +61,8 @@ class WatchClient:
     """One open store's share in the thread of its file. Thread-safe.
 
     Attributes:
-        parts: What the thread works on.
-        make_reader: Makes what the thread waits with, if it is this store that starts it.
+        parts: The parts of the store that the thread works on.
+        make_reader: Makes the reader that the thread waits on, if this store starts the thread.
         lock: Held by the thread while it uses `parts`. A sink may close the store, so it is
             reentrant.
         is_closed: Whether the thread must no longer use `parts`. Set once, under the thread's
@@ -121,7 +121,7 @@ class WatchThread:
 
     def __init__(self, key: ThreadKey) -> None:
         """Start no thread yet, and serve no store."""
-        # What all clients have in common, and they. Replaced while forks are held off.
+        # The key of all clients, and the clients. Replaced while forks are held off.
         self._key = key
         self.clients: tuple[WatchClient, ...] = ()
         # The thread and its reader; both are None while there is no work. Written under the lock,
@@ -221,7 +221,7 @@ class WatchThread:
                 client.orphaned()
 
     def _beat(self, closed: Collection[str] | None, reader: SignalReader) -> bool:
-        """Check liveness, and deliver what has changed; false if that must be tried again."""
+        """Check liveness, and deliver the changes; false if that must be tried again."""
         clients = self.clients
         well = True
         if any(client.parts.watches.on_claims for client in clients):
@@ -241,7 +241,7 @@ class WatchThread:
                 checker.parts.liveness_check.look(closed, every)
 
     def _deliver(self, clients: Sequence[WatchClient]) -> None:
-        """Read what has changed, and let those of *clients* deliver whom that concerns.
+        """Read the changes, and make the *clients* that they concern deliver them.
 
         A single one reads for itself, so that nothing is read twice.
         """
@@ -261,7 +261,7 @@ class WatchThread:
             raise failure
 
     def _log(self, clients: Sequence[WatchClient]) -> ChangeLog | None:
-        """Read what has changed since the last time; None if all *clients* have closed."""
+        """Read the changes since the last time; None if all *clients* have closed."""
         for client in clients:
             with client.lock:
                 if not client.is_closed:

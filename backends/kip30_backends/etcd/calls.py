@@ -58,7 +58,7 @@ class Ask(NamedTuple, Generic[T]):
 
 
 class RequestContext(NamedTuple):
-    """What all calls of a backend share."""
+    """Objects that all calls of a backend share."""
 
     endpoints: Endpoints
     tokens: Tokens
@@ -164,7 +164,7 @@ class Call(LazyFuture[T]):
             self._tried -= 1  # the server works: retry it once
             self._context.tokens.renew(self._metadata, self.seconds_left(), self._with_new_token)
             return
-        # What another server may answer: also one that is a learner, or has too much to do.
+        # Another server may answer: this one may be a learner, or have too much to do.
         if failure.code in _LOST or was_never_sent(failure):
             self._context.endpoints.leave(self._channel)
         if not self._may_repeat(failure):
@@ -210,7 +210,7 @@ class Call(LazyFuture[T]):
 
 
 MAX_OPS = 128
-"""How many operations etcd takes in one transaction, with its own settings."""
+"""Maximum number of operations in one transaction, with etcd's own settings."""
 
 _MAX_UNDER_WAY = 4
 

@@ -1,4 +1,4 @@
-"""What members and leaders share: keys that are taken, and end with the lease."""
+"""Shared code of members and leaders: keys that are taken, and end with the lease."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -22,7 +22,7 @@ from kip30_backends.etcd.target_states import unsealed
 T = TypeVar("T")
 
 _MOST = 100
-"""How many nested transactions are in one: what they do counts against the same limit of 128."""
+"""Number of nested transactions in one: their operations count against the same limit of 128."""
 
 
 class Claims(KeyClaims[bytes]):

@@ -1,4 +1,4 @@
-"""From what gRPC and etcd say to kip30's errors: one table of what is certain.
+"""Conversion of errors of gRPC and etcd to kip30's: one table of what is certain.
 
 Errors that are not listed here are ambiguous: a write raises `OutcomeUnknownError`, a read
 `UnavailableError`.
@@ -32,7 +32,7 @@ class CompactedError(DefiniteError):
 
 
 class Failure(NamedTuple):
-    """How a call ended: the name of gRPC's status code, and the message."""
+    """Failure of a call: the name of gRPC's status code, and the message."""
 
     code: str
     said: str

@@ -13,7 +13,7 @@ _ERA = 64
 
 
 class Mark(NamedTuple):
-    """How far answers had come when this was taken."""
+    """Progress of the answers at the moment when this was taken."""
 
     era: int = 0
     revision: int = 0

@@ -1,4 +1,4 @@
-"""What an operator can say about an etcd cluster."""
+"""Settings of an etcd cluster, as an operator writes them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +79,7 @@ class EtcdSettings:
 
     @property
     def secure(self) -> bool:
-        """Whether connections are encrypted."""
+        """True if connections are encrypted."""
         return is_secure(self)
 
     @property

@@ -127,7 +127,7 @@ def _epoch(fence: Fence) -> int:
 
 
 _MOST = 100
-"""How many writes in one transaction, which may have 128 comparisons or operations.
+"""Number of writes in one transaction, which may have 128 comparisons or operations.
 
 What a nested one has, with its fence and guards, counts against the same limit.
 """

@@ -1,4 +1,4 @@
-"""From what ZooKeeper and kazoo say to kip30's errors: one table of what is certain.
+"""Conversion of errors of ZooKeeper and kazoo to kip30's: one table of what is certain.
 
 A lost connection is ambiguous: a write raises `OutcomeUnknownError`, a read `UnavailableError`. An
 answer with a number that is not listed here is a refusal: `StoreError`.
@@ -44,7 +44,7 @@ class RequestRefused(Exception):  # noqa: N818  it is an answer
 
     @property
     def is_reason(self) -> bool:
-        """Whether it is the cause of a refused Multi, and not just a consequence."""
+        """True if it is the cause of a refused Multi, and not just a consequence."""
         return self.reason not in _NOT_THE_REASON
 
     def at(self, number: int) -> Self:
@@ -133,7 +133,7 @@ _KINDS = {
 
 
 def refusal(code: int) -> RequestRefused:
-    """Return what *code* means."""
+    """Return the refusal that *code* means."""
     return _KINDS.get(code, RequestRefused)(code)
 
 

@@ -17,7 +17,7 @@ from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record
 
 
 class Grip:
-    """What a claim holds its id by: a node of a session, at the version it was last known at."""
+    """Hold of a claim on its id: a node of a session, at its last known version."""
 
     def __init__(self, session: Session, stat: Stat, nonce: str) -> None:
         """Hold the node that *session* created, with a record of *nonce*."""
@@ -78,7 +78,7 @@ class ZookeeperMembership(MembershipDriver):
         if grip.doubtful and not (yield from self._found_again(path, grip)):
             raise refusals.not_member(group, claim.name)
         while grip.session.lease.ended is None:
-            # What this request replaces: a late one must not replace what came after it.
+            # The claim's record must still be there: a late request must not replace a later one.
             if grip.nonce != claim.entry.nonce:
                 if not (yield from self._found_again(path, grip)):
                     break

@@ -74,7 +74,7 @@ class Resources:
         self._interval = context.operation_timeout_seconds / _INTERVALS_PER_TIMEOUT
         self._timer = Timer("kip30-zookeeper")
         self._is_inherited = False
-        """Whether it is that of this process's parent; set once, by `abandon`."""
+        """True if this belongs to the parent process; set once, by `abandon`."""
         fork_safety.register(self)
         with _tls_probe(settings).explaining(settings.connect.servers):
             self._open(probing=settings.protocol == "auto")

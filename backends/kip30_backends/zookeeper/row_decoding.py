@@ -22,10 +22,10 @@ from kip30_backends.zookeeper.tree import entry_of, leader_of, version_of
 # The values that `EphemeralType` in ZooKeeper's sources gives the owner of nodes without one.
 _CONTAINER = -(2**63)
 _TTL, _ABOVE_TTL = 0xFF0000, 40
-"""What the upper 24 bits of the owner of a node with a time to live are."""
+"""Upper 24 bits of the owner of a node with a time to live, and the number of bits below them."""
 _SESSION_BITS = 2**64 - 1
 _RECORDS = 2
-"""How far below their top values, members, leaders and epochs are."""
+"""Number of levels from the top of a view down to values, members, leaders and epochs."""
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 """Names that escape to themselves, as nearly all do."""
 _RESERVED = "/zookeeper"

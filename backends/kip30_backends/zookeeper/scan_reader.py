@@ -38,7 +38,7 @@ class _Listing(NamedTuple):
 
 
 class Listings:
-    """What was listed last: of each depth one node at most, on the way to one that is below all.
+    """The last listings: of each depth one node at most, on the way to one that is below all.
 
     So it holds about what a walk to one place needs: with a million keys in one namespace, about
     90 MB. A listing shows some moment after a transaction, so it serves every scan whose position
@@ -81,7 +81,7 @@ class Reader:
     def __init__(
         self, resources: Resources, listings: Listings, top: str, not_before: int = 0
     ) -> None:
-        """Read what is of the transaction *not_before* or later, and look at *top* for that.
+        """Read states of the transaction *not_before* or later, and look at *top* for that.
 
         Names that are in *listings* are not read again.
         """
@@ -184,12 +184,12 @@ _BELOW = "\0"  # in no path
 _AFTER_ALL = "\1"  # places are empty or begin with _BELOW
 _MOST_NAMES = 20_000
 _MOST_BYTES = 256 * 1024
-"""How long a request may be. Servers refuse those of 1 MiB, or of less by their jute.maxbuffer."""
+"""Limits of requests. Servers refuse those of 1 MiB, or of less by their jute.maxbuffer."""
 _BYTES_PER_PATH = 14
 
 MOST_NODES = 200
-"""How many nodes to read with one request. More hardly makes it faster, and a server makes the
-whole answer in its memory."""
+"""Number of nodes to read with one request. More is hardly faster, and a server builds the
+whole response in its memory."""
 
 
 def place_of(path: str) -> str:

@@ -33,7 +33,7 @@ _ERA = 2**40
 
 
 class SessionContext(NamedTuple):
-    """What all sessions of a backend have in common.
+    """Objects that all sessions of a backend share.
 
     Attributes:
         former: The numbers of the last sessions that ended; `Sessions` adds to it.
@@ -230,7 +230,7 @@ class Sessions:
         self._open(self._context.connect_timeout_seconds)
 
     def renew_if_due(self) -> None:
-        """Request a proof of the session if that is due, and end what has expired."""
+        """Request a proof of the session if that is due, and end an expired session."""
         managed = self._current
         if self._unreplaced is not None:
             with self._lock:

@@ -1,4 +1,4 @@
-"""What an operator can say about ZooKeeper."""
+"""Settings of ZooKeeper, as an operator writes them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,7 +228,7 @@ class ZookeeperSettings:
 
     @property
     def has_credentials(self) -> bool:
-        """Whether the servers learn the identity of this client."""
+        """True if the servers learn the identity of this client."""
         return bool(self.digest_user or self.sasl_mechanism != "none" or self.tls_certificate)
 
     @property

@@ -27,7 +27,8 @@ from kip30_backends.zookeeper.tree import (
 
 _NODES_AT_ONCE = 5_000
 _BYTES_AT_ONCE = 512 * 1024
-"""How many nodes are read by one request, which a server refuses from 1 MiB on."""
+"""Maximum number of nodes that one request reads, and of bytes of the request: a server refuses
+one from 1 MiB on."""
 _BYTES_EACH = 16
 
 

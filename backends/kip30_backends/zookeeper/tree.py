@@ -1,4 +1,4 @@
-"""Where records are in ZooKeeper's tree, how nodes are created, and who may change them.
+"""Records in ZooKeeper's tree: their places, the creation of nodes, and the access to them.
 
 Below the chroot the layout is that of `kip30.driver.key_layout`. A service's node has two
 children: ``leader``, which goes with the leader's session, and ``epoch``, which stays; its version
@@ -44,10 +44,10 @@ _EPOCH = struct.Struct("!i")
 _READ = 1
 _LETTERS = ((1, "r"), (2, "w"), (4, "c"), (8, "d"), (16, "a"))
 _KEPT = 8192
-"""How many checked nodes are remembered; of more, some are checked again."""
+"""Number of checked nodes remembered; of more, some are checked again."""
 _MOST_PROOFS = 10_000
 _NOT_NAMES = frozenset({"world", "ip"})
-"""Schemes that tell where a client is, and not which one it is."""
+"""Schemes that identify the place of a client, and not the client."""
 
 
 class Owners(NamedTuple):
@@ -360,7 +360,7 @@ def entry_of(node: Znode, version: Version, path: str) -> tuple[str, Entry]:
 
 
 def owners(settings: ZookeeperSettings) -> Owners | None:
-    """Return who may change the tree's content; None if that is everyone."""
+    """Return the identities that may change the tree's content; None if any client may."""
     if _choice(settings) == "open":
         return None
     schemes = {"sasl": settings.sasl_mechanism != "none", "x509": bool(settings.tls_certificate)}

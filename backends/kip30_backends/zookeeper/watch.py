@@ -18,7 +18,7 @@ log: logging.Logger = logging.getLogger(__name__)
 
 _TRIES = 3
 _MOST_CHANGED = 500
-"""How many changed children are read on their own; of more, all are read."""
+"""Maximum number of changed children that are read on their own; of more, all are read."""
 
 
 class WatchedTarget:
@@ -48,7 +48,7 @@ class WatchedTarget:
 
     @property
     def has_children(self) -> bool:
-        """Whether events name the children of which the target consists."""
+        """True if events name the children of which the target consists."""
         return self.target.kind in {Kind.GROUP, Kind.NAMESPACE}
 
 

@@ -178,5 +178,5 @@ def _delay(change: Callable[[], object], is_notified: Callable[[], bool]) -> flo
 def _attempted(name: str, failures: list[str], check: Callable[[], None]) -> None:
     try:
         check()
-    except Exception as error:  # noqa: BLE001  whatever it is, the other checks go on
+    except Exception as error:  # noqa: BLE001  after any error the other checks go on
         failures.append(f"{name}: {type(error).__name__}: {error}")

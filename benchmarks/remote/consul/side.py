@@ -15,7 +15,7 @@ from kip30_backends.consul import transactions
 
 _DATA = seal("0123456789abcdef", VALUE.encode())
 _CONNECTIONS = 4
-"""How many kip30 has for requests that nobody waits for yet."""
+"""Number of connections that kip30 has for requests that no thread waits for yet."""
 
 
 class RawSide(Side):

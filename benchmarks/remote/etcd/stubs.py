@@ -45,13 +45,13 @@ class Stubs:
         return self._if(present(key), MESSAGES["RequestOp"](request_delete_range=delete))
 
     def lease(self) -> int:
-        """Return a lease that nobody renews."""
+        """Return a lease that is never renewed."""
         request = MESSAGES["LeaseGrantRequest"](TTL=_LEASE_SECONDS)
         ident: int = self.calls["LeaseGrant"](request).ID
         return ident
 
     def watched(self, key: bytes) -> Iterator[Any]:
-        """Return what happens to *key* from now on; the server knows when this returns."""
+        """Return the changes of *key* from now on; the server watches it when this returns."""
         asked: SimpleQueue[Any] = SimpleQueue()
         asked.put(watch_request(key, self.read(key).header.revision + 1))
         answers: Iterator[Any] = self._watch(iter(asked.get, None))

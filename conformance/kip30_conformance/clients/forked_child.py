@@ -1,4 +1,4 @@
-"""The children that `fork_main` forks: what they do, how they end, and their reports."""
+"""The children that `fork_main` forks: their work, their ends, and their reports."""
 
 import json
 import multiprocessing

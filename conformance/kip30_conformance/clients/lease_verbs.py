@@ -20,7 +20,7 @@ from kip30.driver.records import new_nonce
 from kip30_conformance.polling import eventually
 
 Place = tuple[tuple[CodeType, int], ...]
-"""Where a clock is read: the innermost lines of code, the nearest first."""
+"""A place where a clock is read: the innermost lines of code, the nearest first."""
 
 _MARGIN_SECONDS = 0.02
 _DEPTH = 3

@@ -1,4 +1,4 @@
-"""Whether two candidates ever believe at one moment that they lead."""
+"""Detects whether two candidates ever believe at the same moment that they lead."""
 
 import threading
 from collections.abc import Mapping

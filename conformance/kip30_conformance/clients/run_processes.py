@@ -20,7 +20,7 @@ from kip30_conformance.settings_memfd import PrivateSettings
 
 SERVICE = "s"
 TREE = 4
-"""How many processes tick under a ``tree``."""
+"""Number of processes that tick under a ``tree``."""
 
 _END_SECONDS = 30.0
 

@@ -16,7 +16,7 @@ from types import FrameType
 POLITE_STATUS = 7
 
 CLEANING_SECONDS = 0.3
-"""How long a ``slow`` one continues after the signal."""
+"""Seconds that a ``slow`` one continues after the signal."""
 
 _PAUSE = 0.002
 _LONG_PAUSE = 0.05

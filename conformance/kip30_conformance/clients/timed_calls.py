@@ -29,7 +29,7 @@ Call = Callable[[], object]
 
 
 class Ended(NamedTuple):
-    """How a call ended: its result or its error, and after how many seconds.
+    """Outcome of a call, its result or its error, and its duration in seconds.
 
     Seconds in which this process was stalled do not count: no call can end in them.
     """

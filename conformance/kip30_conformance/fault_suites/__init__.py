@@ -1,1 +1,1 @@
-"""What every store must keep when processes, connections or servers fail."""
+"""Guarantees of every store when processes, connections or servers fail."""

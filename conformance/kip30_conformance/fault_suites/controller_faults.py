@@ -1,4 +1,4 @@
-"""What every store must keep about a controller when brokers are killed or stopped."""
+"""Guarantees of every store for a controller when brokers are killed or stopped."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ class ControllerFaultTests(ControllerSuite):
     def test_A01_killed_controller_replaced(
         self, cluster: BrokerCluster, client: PluginLocator, evidence: Evidence, rounds: int
     ) -> None:
-        """When the controller is killed another broker takes over, and replaces dead leaders."""
+        """Another broker takes over when the controller is killed, and replaces dead leaders."""
         admin = client.storage(JSON)
         three_brokers(cluster, client)
         controller, epoch = cluster.controller()
@@ -55,7 +55,7 @@ class ControllerFaultTests(ControllerSuite):
     ) -> None:
         """A controller that is stopped for three sessions first learns that it was superseded.
 
-        What it writes then with the fence of its term is refused.
+        Its writes with the fence of its term are refused from then on.
         """
         stopped, successor = peer(), ElectorLog(client, 2)
         stopped.call("start_elector", broker=1)

@@ -13,7 +13,7 @@ from kip30_conformance.suite import Evidence, OpenPeer
 from kip30_conformance.suites.coordinator_rounds import CoordinatorSuite
 
 _PACKED = 3000
-"""So many items that the assignments do not fit into the state."""
+"""A number of items whose assignments do not fit into the state."""
 _COOPERATIVE: dict[str, Any] = {"offer": {"cooperative": True}}
 
 
@@ -109,7 +109,7 @@ class CoordinatorWriteTests(CoordinatorSuite):
     def test_K62_follow_up_without_the_revoker(
         self, peer: OpenPeer, harness: Harness, evidence: Evidence
     ) -> None:
-        """What a member had to give up is given out, if another process has taken its place."""
+        """Items that a member had to give up are assigned if another process took its place."""
         survivor, victim, third = peer(**harness.steady), peer(), peer(**harness.steady)
         take_part(survivor, config={"static_grace_seconds": 600.0}, **_COOPERATIVE)
         await_parts(survivor)

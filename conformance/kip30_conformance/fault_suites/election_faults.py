@@ -1,4 +1,4 @@
-"""What every store must keep about leader election when leaders die, stall or are cut off."""
+"""Guarantees of every store for leader election when leaders die, stall or are cut off."""
 
 import threading
 import time

@@ -127,7 +127,7 @@ class ForkTests(Suite):
         client: PluginLocator,
         evidence: Evidence,
     ) -> None:
-        """What the parent closes has ended at once, also while a child of it lives."""
+        """Everything that the parent closes ends at once, even while a child of it lives."""
         with _standing_by(properties) as (forker, child):
             assert client.group_membership("g").membership_list() == {"parent"}
             forker.say("close")

@@ -1,4 +1,4 @@
-"""What every store must keep about Kafka's elector when sessions end and the store is silent."""
+"""Guarantees of every store for Kafka's elector when sessions end and the store is silent."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What every store must keep about membership when members die, stall or lose their session."""
+"""Guarantees of every store for membership when members die, stall or lose their session."""
 
 import asyncio
 import contextlib

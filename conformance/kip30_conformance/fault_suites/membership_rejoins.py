@@ -1,4 +1,4 @@
-"""What every store must keep about members that lose their session: re-joins and evictions."""
+"""Guarantees of every store for members that lose their session: re-joins and evictions."""
 
 import contextlib
 import threading
@@ -29,7 +29,7 @@ from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
 _SESSIONS = 20
 _PARTS = range(16)
 _LATE = 8
-"""So many refused claims take about three seconds: longer than another client needs to join."""
+"""A number of refused claims that takes about three seconds, longer than another client's join."""
 
 
 class _Event(NamedTuple):
@@ -116,7 +116,7 @@ class MembershipRejoinTests(Suite):
     def test_M27_update_of_a_lost_session(
         self, open_client: OpenClient, harness: Harness, evidence: Evidence
     ) -> None:
-        """Data given right after the session has ended in the store is what others then see."""
+        """Others then see the data given right after the session has ended in the store."""
         client = open_client(**harness.patient)
         faults, group = harness.faults(client), client.group_membership("g")
         other = open_client().group_membership("g")
@@ -164,7 +164,7 @@ class MembershipRejoinTests(Suite):
     def test_M27_update_without_an_answer(
         self, open_client: OpenClient, harness: Harness, evidence: Evidence
     ) -> None:
-        """An update that waits for a re-join in vain says so, and the re-join shows its data."""
+        """An update whose wait for a re-join fails says so, and the re-join shows its data."""
         client = open_client()
         faults, group = harness.faults(client), client.group_membership("g")
         other, story = open_client().group_membership("g"), _MemberCallbacks(group)

@@ -1,4 +1,4 @@
-"""What every store must keep about members whose record is removed without their knowledge."""
+"""Guarantees of every store for members whose record is removed without their knowledge."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
 
 _LATE = 8
-"""So many refused claims take about three seconds: longer than another client needs to join."""
+"""A number of refused claims that takes about three seconds, longer than another client's join."""
 
 
 @pytest.mark.fault

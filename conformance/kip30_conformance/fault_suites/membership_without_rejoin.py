@@ -1,4 +1,4 @@
-"""What every store must keep about members that end with their session: ``rejoin=False``."""
+"""Guarantees of every store for members that end with their session: ``rejoin=False``."""
 
 import time
 

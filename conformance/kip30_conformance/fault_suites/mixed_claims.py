@@ -12,7 +12,7 @@ from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.suite import Freeze
 
 MEMBERS_IN_A_GROUP = 25
-"""How many of the claims are in one group: as many as an application has, not as a store can."""
+"""Number of claims in one group: as many as an application has, not as a store can have."""
 
 _ELECTION_SECONDS = 5.0
 _LIMIT_SECONDS = 90.0

@@ -84,7 +84,7 @@ class NodeFaultTests(MixedWorkloadSuite):
     def test_F05_pause_leader_node(
         self, three: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence
     ) -> None:
-        """When the servers' leader is stopped they elect another one, and clients recover."""
+        """The servers elect another leader when theirs is stopped, and clients recover."""
         node = three.leader()
         node.stop()
         evidence.saw("another leader of the servers", three.leader().index != node.index)

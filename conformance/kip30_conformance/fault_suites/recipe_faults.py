@@ -1,4 +1,4 @@
-"""What the recipes must keep when holders die, stall or lose the store: Q05, Q06 and Q12."""
+"""Guarantees of the recipes when holders die, stall or lose the store: Q05, Q06 and Q12."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What `kip30 run` must keep when the runner, its guard or the store fails."""
+"""Guarantees of `kip30 run` when the runner, its guard or the store fails."""
 
 import signal
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _ROUNDS_OF_GUARDS = [4, pytest.param(12, marks=_HEAVY)]
 
 @pytest.mark.fault
 class RunnerFaultTests(RunnerSuite):
-    """When runners are killed or stopped, no two commands run at once, and the next follows."""
+    """No two commands run at once when runners are killed or stopped, and the next one follows."""
 
     @pytest.mark.parametrize("rounds", _ROUNDS)
     def test_W03_runner_killed(self, arena: Arena, evidence: Evidence, rounds: int) -> None:

@@ -1,4 +1,4 @@
-"""What `kip30 coordinate` must keep when the runner, its guard or the store fails."""
+"""Guarantees of `kip30 coordinate` when the runner, its guard or the store fails."""
 
 import random
 import signal
@@ -41,7 +41,7 @@ class ShareFaultTests(ShareSuite):
 
     @pytest.mark.parametrize("rounds", _ROUNDS_OF_GUARDS)
     def test_V05_guard_killed(self, arena: SharingArena, evidence: Evidence, rounds: int) -> None:
-        """When the guard is killed, so is the command; with --restart it runs again."""
+        """The command is killed together with its guard; with --restart it runs again."""
 
         def strike(runner: Runner) -> None:
             evidence.saw("dead guard", runner.kill_guard())

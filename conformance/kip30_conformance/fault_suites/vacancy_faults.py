@@ -51,7 +51,7 @@ class VacancyFaultTests(Suite):
     def test_L43_all_near_are_killed(
         self, open_client: OpenClient, peer: OpenPeer, harness: Harness, evidence: Evidence
     ) -> None:
-        """When the leader and all that watch it are killed, one that does not watch it leads."""
+        """A candidate that is no watcher leads when the leader and all its watchers are killed."""
         election, peers = open_client().leader_election("s"), [peer() for _ in range(NEAR + 1)]
         for number, one in enumerate(peers):
             one.call("nominate", service="s", candidate=str(number))

@@ -14,9 +14,9 @@ from kip30.names import escape
 
 
 class Spot(NamedTuple):
-    """Where a record is: a value, a member, or the leader of a service, which has no *name*.
+    """Place of a record: a value, a member, or the leader of a service, which has no *name*.
 
-    *is_raw* says that *name* is written as it is, so that it need not be a name of kip30's.
+    With *is_raw*, *name* is written as it is, and need not be a name of kip30's.
     """
 
     kind: Kind

@@ -26,7 +26,7 @@ class _Row(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """Where the records of a kind are."""
+    """Table with the records of a kind, and its columns."""
 
     name: str
     scope: str

@@ -1,4 +1,4 @@
-"""How clients see a record that another program has written, and those beside it."""
+"""A record that another program has written, and those beside it, as clients see them."""
 
 import logging
 from contextlib import suppress

@@ -16,7 +16,7 @@ _CASE = re.compile(r"test_(?P<id>[A-Z]\d\d)_")
 
 
 class Level(Enum):
-    """How much is proven; each level includes those before it."""
+    """Extent of the proof; each level includes those before it."""
 
     CORE = "core"
     COORDINATOR = "coordinator"
@@ -39,7 +39,7 @@ class Level(Enum):
 
 
 class CheckOutcome(Enum):
-    """How one check ended."""
+    """Outcome of one check."""
 
     PASSED = "passed"
     FAILED = "failed"

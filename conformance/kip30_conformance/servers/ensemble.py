@@ -43,7 +43,7 @@ class Ensemble:
 
     @property
     def round_trips(self) -> Mapping[str, int]:
-        """How many round trips those operations take that take more than one."""
+        """The number of round trips of each operation that takes more than one."""
         return self._store.round_trips
 
     @property

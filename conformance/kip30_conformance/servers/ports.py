@@ -10,8 +10,8 @@ import socket
 
 HOST = "127.0.0.1"
 BEHIND = "127.0.0.2"
-"""Where nodes listen to each other if they cannot listen on one port and be known by another: the
-proxy before them has the same port on `HOST`."""
+"""Address on which nodes listen to each other if they cannot listen on one port and be known by
+another: the proxy before them has the same port on `HOST`."""
 _RANGE = range(15_000, 32_000)
 _chance = random.SystemRandom()
 

@@ -1,4 +1,4 @@
-"""One TCP connection through a proxy, and how it ends."""
+"""One TCP connection through a proxy, and its end."""
 
 import asyncio
 import socket
@@ -15,12 +15,12 @@ _PAUSE_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greeting:
-    """How a connection begins.
+    """The start of a connection.
 
     Attributes:
         masquerade: Texts that are replaced in the client's first bytes.
         patience_seconds: How long to wait for a listening server. A server may retry after a
-            refusal, but draw a worse conclusion if it is accepted and then reset.
+            refusal, but react worse to a connection that is accepted and then reset.
     """
 
     masquerade: Mapping[str, str] = field(default_factory=dict[str, str])

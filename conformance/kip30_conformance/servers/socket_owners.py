@@ -1,4 +1,4 @@
-"""Which process holds the other end of a connection: sock_diag(7), and ``/proc/PID/fd``."""
+"""The process at the other end of a connection, found by sock_diag(7) and ``/proc/PID/fd``."""
 
 import errno
 import os

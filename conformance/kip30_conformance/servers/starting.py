@@ -26,7 +26,7 @@ STORES: Mapping[str, type[Store]] = {one.name: one for one in _STORES}
 """The stores of this repository whose servers can be started, by name."""
 
 SIZES = Store.sizes
-"""How many nodes an ensemble of theirs may have."""
+"""Numbers of nodes that an ensemble of theirs may have."""
 
 
 def start(  # noqa: PLR0913  each says one thing about the servers

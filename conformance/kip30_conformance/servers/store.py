@@ -73,24 +73,24 @@ class Store(ABC):
     """One kind of server. A package names its own in the entry-point group ``kip30.servers``."""
 
     name: ClassVar[str]
-    """What operators write as ``--server``."""
+    """The name that operators write as ``--server``."""
     peer_ports: ClassVar[int]
-    """How many ports a node has for the other nodes, each with a proxy before it; 0 if it has none.
+    """Number of a node's ports for the other nodes, each with a proxy before it; 0 if it has none.
 
     They come in `NodePorts.peers`; the other nodes must connect to `NodePorts.seen` instead.
     """
     round_trips: ClassVar[Mapping[str, int]] = {}
-    """How many round trips those operations take that take more than one; see check G17."""
+    """Round trips of the operations that take more than one, by operation; see check G17."""
     peers_behind: ClassVar[bool] = False
-    """Whether a node listens to the others at `NodePorts.seen` of `BEHIND`, not at its `peers`."""
+    """True if a node listens to the others at `NodePorts.seen` of `BEHIND`, not at its `peers`."""
     datagrams: ClassVar[bool] = False
-    """Whether nodes send each other datagrams as well, to the same ports."""
+    """True if nodes send each other datagrams as well, to the same ports."""
     elects: ClassVar[bool] = True
-    """Whether one of the nodes leads. If not, `Ensemble.leader` is the first that `is_leader`."""
+    """True if one of the nodes leads. If not, `Ensemble.leader` is the first that `is_leader`."""
     session_seconds: ClassVar[float | None] = None
     """The session timeout that outlasts an election among nodes, if that of the suites does not."""
     sizes: ClassVar[Sequence[int]] = (1, 3)
-    """How many nodes an ensemble may have. Without 3 the checks that take three are skipped."""
+    """Numbers of nodes that an ensemble may have. Without 3, checks that take three are skipped."""
 
     def installed(self, version: str | None) -> Installed:
         """Return the server on this machine, the newest one unless a *version* is given.

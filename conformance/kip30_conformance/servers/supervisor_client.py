@@ -38,11 +38,11 @@ class SupervisorClient:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this is the process that started it, and it has not been ended."""
+        """Return whether this process started the supervisor, and it still runs."""
         return self._pid == os.getpid() and self._process.poll() is None
 
     def ask(self, verb: str, **arguments: Any) -> Any:
-        """Let the supervisor do *verb* and return its answer.
+        """Ask the supervisor to perform *verb*, and return its answer.
 
         Raises:
             SupervisorError: It could not, or did not answer.

@@ -1,4 +1,4 @@
-"""What a proxy does to passing bytes, and its counts."""
+"""The faults that a proxy injects into passing bytes, and its counts."""
 
 import asyncio
 import random
@@ -53,7 +53,7 @@ class Lane:
 
     @property
     def burst_bytes(self) -> int:
-        """How many bytes to read at once."""
+        """The number of bytes to read at once."""
         return max(1, self._bytes_per_second // 20) if self._bytes_per_second else BURST_BYTES
 
     async def admit(self, burst: bytes) -> None:

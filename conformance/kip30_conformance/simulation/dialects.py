@@ -1,17 +1,17 @@
-"""How the stores differ in what the core must cope with, for the model of a store."""
+"""Differences of the stores that the core must cope with, for the model of a store."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 
 class StoreDialect(NamedTuple):
-    """What a modelled store does in its own way.
+    """The peculiarities of a modelled store.
 
     Attributes:
         granted_seconds: The session timeout that it grants where a client has not asked for one;
             None if it grants what the client would like.
-        delay_seconds: How long it grants a service to no one after it has ended the session of the
-            leader: Consul's lock-delay. It notifies no one when that is over.
+        delay_seconds: How long it refuses all claims of a service after it has ended the session of
+            the leader: Consul's lock-delay. It sends no notification when that is over.
         poll_seconds: How often its clients read what they watch; 0 if it notifies them.
         lengthens_sessions: Whether every session lasts its whole time again after a restart.
     """
@@ -23,7 +23,7 @@ class StoreDialect(NamedTuple):
 
 
 PLAIN: Final = StoreDialect()
-"""That of a store without any peculiarity."""
+"""The dialect of a store without any peculiarity."""
 
 DIALECTS: Final[Mapping[str, StoreDialect]] = {
     "etcd": PLAIN,
@@ -32,4 +32,4 @@ DIALECTS: Final[Mapping[str, StoreDialect]] = {
     "cassandra": StoreDialect(poll_seconds=0.5, lengthens_sessions=False),
     "embedded": StoreDialect(poll_seconds=0.02, lengthens_sessions=False),
 }
-"""By the store that does the same: what each is known for, not all that it does."""
+"""The dialects by the names of real stores: main peculiarities, not all behaviour."""

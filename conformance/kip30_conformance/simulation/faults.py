@@ -1,4 +1,4 @@
-"""What each kind of fault does to a process, or to the store, and how it ends."""
+"""The effect of each kind of fault on a process, or on the store, and its end."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from kip30_conformance.simulation.plan import RunFaultKind, RunPlan
 from kip30_conformance.simulation.programs import GROUP, ROOT, ClientProgram
 
 _CHANCE = 0.5
-"""That of a loss or a delay, while a fault is about that."""
+"""The chance of a loss or a delay during a fault of that kind."""
 
 End = Callable[[], object]
 """Ends a fault."""
@@ -21,7 +21,7 @@ class Faults:
 
     Attributes:
         excused: The terms that were ended on purpose: their leaders cannot know it.
-        excused_sessions: The sessions that were.
+        excused_sessions: The sessions that were ended on purpose.
     """
 
     def __init__(

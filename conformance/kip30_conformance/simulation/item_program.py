@@ -1,4 +1,4 @@
-"""What a process does as a member of a group that divides items: own them, and write them."""
+"""The work of a process in a group that divides items: it owns items, and writes them."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ _SECONDS_BETWEEN_WRITES = 4.0
 _SECONDS_BETWEEN_READINGS = 0.5
 _SECONDS_BETWEEN_DELAYS = 60.0
 _DELAY_SECONDS = 8.0
-"""How long its own work keeps a member from polling, about: others may get its items meanwhile."""
+"""Mean time for which its work keeps a member from polling: others may get its items meanwhile."""
 
 
 class OwnedUntil(NamedTuple):
-    """What a member has read of itself: its items, and when they are valid by its own clock.
+    """A member's view of itself: its items, and until when they are valid by its own clock.
 
     Attributes:
         session: The session on which that depends; None before there was one.
@@ -37,7 +37,7 @@ NOTHING_OWNED = OwnedUntil(frozenset(), 0.0, None)
 
 
 class GuardedWrite(NamedTuple):
-    """A write of an item that the store has accepted, and the share for which it was."""
+    """A write of an item that the store has accepted, and the share that it was made for."""
 
     item: Item
     version: Version
@@ -48,7 +48,7 @@ class ItemProgram:
     """A member of the group, which polls for ever.
 
     Attributes:
-        reading: What it last read of itself; items that it gives up are taken out at once.
+        reading: Its latest view of itself; items that it gives up are taken out at once.
         is_stable: Whether it has a share of the newest generation.
         failure: Why the group has ended it, which must not happen; None if it has not.
     """
@@ -121,7 +121,7 @@ class ItemProgram:
         self.reading = OwnedUntil(self._member.owned | more, deadline, session)
 
     def _write(self) -> None:
-        """Write an item; if the share has changed meanwhile, for which it was is not known."""
+        """Write an item; its share is unknown if that has changed meanwhile."""
         if not self.reading.items:
             return
         item, since = self._chance.choice(sorted(self.reading.items)), self._member.since

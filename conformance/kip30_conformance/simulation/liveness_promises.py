@@ -1,4 +1,4 @@
-"""Promises about liveness: what is there in the end, or whenever it has been calm for a while."""
+"""Promises about liveness: the state in the end, or whenever it has been calm for a while."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from kip30_conformance.simulation.programs import GROUP, SERVICE, ClientProgram
 from kip30_conformance.simulation.promises import Promise
 
 CALM_SECONDS = 6.0
-"""How long after a fault, and after a change, listeners may show another state."""
+"""Seconds after a fault, and after a change, in which listeners may show another state."""
 
 
 class AllAreElected(Promise):

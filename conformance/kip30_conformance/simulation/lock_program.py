@@ -1,4 +1,4 @@
-"""What a thread of a process does with a lock: acquire it, hold it for a while, release it."""
+"""The work of a thread with a lock: it acquires it, holds it for a while, and releases it."""
 
 import random
 from collections.abc import Callable

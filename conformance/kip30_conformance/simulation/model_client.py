@@ -283,7 +283,7 @@ class _Watches:
 
 
 class _Subscription:
-    """What the server does for one watch: it notifies of each change, as long as connected.
+    """The server's side of one watch: it notifies of each change, as long as connected.
 
     Once a notification is lost the connection counts as broken. When it is replaced, the state is
     read again: a watch may leave states out, but not the last one.
@@ -339,7 +339,7 @@ class _Subscription:
 
 
 class _Faults:
-    """What the suite does to a client; see `kip30_conformance.client_faults.ClientFaults`."""
+    """The faults that the suite injects; see `kip30_conformance.client_faults.ClientFaults`."""
 
     def __init__(self, root: str, store: ModelStore, sessions: _Sessions) -> None:
         self._root, self._store, self._sessions = root, store, sessions

@@ -1,6 +1,6 @@
-"""How the client of a modelled store asks it: requests, timeouts, and the reader of answers.
+"""The requests of a modelled store's client, their timeouts, and the reader of the answers.
 
-What arrives is handled by a thread of the client's process: a process that is paused reads late.
+A thread of the client's process handles everything that arrives: a paused process reads late.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ _LATE = "no answer in time"
 
 
 class AnswerReader:
-    """The thread that handles what arrives."""
+    """The thread that handles all arrivals."""
 
     def __init__(self) -> None:
         """Start it, in the process of the running thread."""
@@ -61,7 +61,7 @@ class AnswerReader:
 
 
 class _Outcome(NamedTuple):
-    """What a request came to: its result, or an error."""
+    """Outcome of a request: its result, or an error."""
 
     result: Any
     error: Exception | None

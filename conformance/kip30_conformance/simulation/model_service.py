@@ -26,7 +26,7 @@ class ModelService(NamedTuple):
 
     @contextmanager
     def frozen(self) -> Generator[None]:
-        """Let the server stand still in the block: what arrives meanwhile is served at its end.
+        """Suspend the server in the block: requests that arrive meanwhile are served at its end.
 
         No session ends meanwhile, and each lasts its whole time from then on.
         """

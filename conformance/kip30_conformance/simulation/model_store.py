@@ -65,7 +65,7 @@ class ModelRecord(NamedTuple):
 
 
 class LockDelayed(Refused):
-    """The answer to a claim of a service that is granted to no one yet."""
+    """The answer to a claim of a service that is granted to no client yet."""
 
     @classmethod
     def at(cls, revision: int) -> "LockDelayed":
@@ -86,7 +86,7 @@ class ModelGrant(NamedTuple):
 
 @dataclass
 class _Session:
-    """What the store knows of a session.
+    """The store's record of a session.
 
     Attributes:
         seconds: How long it lasts without a renewal.
@@ -103,7 +103,7 @@ class ModelStore:
 
     Attributes:
         simulation: Where it runs.
-        dialect: What it does in its own way.
+        dialect: Its peculiarities.
         revision: Counts changes.
         is_down: Whether it serves no requests. Sessions last longer then.
         on_expiry: Called with a session that is about to end because it was not renewed.

@@ -18,15 +18,15 @@ from kip30_conformance.simulation.scheduler import Simulation
 T = TypeVar("T")
 
 _RECONNECT_SECONDS = 0.1, 2.0
-"""How long a link takes to replace a connection that broke, at least and at most."""
+"""Seconds that a link takes to replace a connection that broke, at least and at most."""
 
 _RETRY_SECONDS = 0.3
-"""How often a link tries to connect while it is cut off."""
+"""Seconds between two attempts of a link to connect while it is cut off."""
 
 
 @dataclass
 class NetworkConditions:
-    """How bad a network is. Those of a running simulation may be changed at any moment.
+    """The conditions of a network. Those of a running simulation may be changed at any moment.
 
     Attributes:
         delay_seconds: The mean time that a message takes, one way.
@@ -35,8 +35,8 @@ class NetworkConditions:
         late_requests: The chance that a request takes up to `late_seconds` more.
         late_answers: The same for an answer.
         late_seconds: How late messages are, at most.
-        lost_notifications: The chance that a connection breaks at a notification. What it missed is
-            read once it is replaced.
+        lost_notifications: The chance that a connection breaks at a notification. The state is read
+            again once it is replaced.
         repeated_notifications: The chance that a state is notified twice.
         cut_off: The names of processes from which and to which nothing passes.
         unheard: The names of processes from which nothing passes: their requests are lost, and
@@ -56,12 +56,12 @@ class NetworkConditions:
 
 
 class Network:
-    """What all links of one simulation share.
+    """The state that all links of one simulation share.
 
     Attributes:
-        simulation: Where the events happen.
-        conditions: How bad it is.
-        is_down: Whether the server does not answer anyone.
+        simulation: The simulation in which the events happen.
+        conditions: The present conditions.
+        is_down: Whether the server answers no client.
         noted: Called with the name of a process and an event on one of its links, in words.
     """
 

@@ -19,7 +19,7 @@ LEADER = -1
 
 
 class RunFaultKind(Enum):
-    """What happens to a process, or to the store."""
+    """A fault of a process, or of the store."""
 
     CUT_OFF = "nothing passes between the process and the store"
     UNHEARD = "its requests are lost, and answers and notifications arrive"

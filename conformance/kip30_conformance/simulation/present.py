@@ -7,11 +7,11 @@ from kip30_conformance.simulation.processes import SimulatedThread
 from kip30_conformance.simulation.scheduler import Simulation
 
 OUTSIDE: Final = "outside of any simulation"
-"""What holds a lock that is acquired where no simulation runs."""
+"""The holder of a lock that is acquired where no simulation runs."""
 
 
 class _Present:
-    """Where stand-ins find it.
+    """The place where stand-ins find the simulation.
 
     Attributes:
         simulation: None while none runs.
@@ -23,12 +23,12 @@ class _Present:
 
 
 def found() -> Simulation | None:
-    """Return it; None if none runs in the calling thread of the system."""
+    """Return the simulation; None if none runs in the calling thread of the system."""
     return _Present.simulation if threading.get_ident() == _Present.ident else None
 
 
 def simulation() -> Simulation:
-    """Return it.
+    """Return the simulation.
 
     Raises:
         RuntimeError: None runs in this thread of the system.
@@ -54,7 +54,7 @@ def enter(entered: Simulation) -> None:
 
 
 def leave() -> None:
-    """Let none run."""
+    """Leave the simulation, so that none runs."""
     _Present.simulation = None
 
 

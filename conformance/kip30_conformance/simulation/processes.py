@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import greenlet
 
 _BOOT_SECONDS = 1_000.0
-"""What the clock of a process shows when it begins."""
+"""Time that the clock of a process shows when the process begins."""
 
 
 class VirtualClock(Protocol):
@@ -23,7 +23,7 @@ class VirtualClock(Protocol):
 
 
 class SimulatedProcess:
-    """What a process is to the scheduler: it can be paused or killed, and has a clock of its own.
+    """A process as the scheduler sees it: it can be paused or killed, and has a clock of its own.
 
     Attributes:
         name: Shown in traces and failures.
@@ -97,7 +97,7 @@ class SimulatedThread:
         Args:
             process: See above.
             name: See above.
-            run: What it does.
+            run: Its function.
             hub: The greenlet that goes on when it has ended.
             ended: Called when *run* has returned, with None, or with what it has raised.
         """

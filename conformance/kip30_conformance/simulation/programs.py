@@ -39,7 +39,7 @@ _RETRY_SECONDS = 0.5
 
 
 class Event(NamedTuple):
-    """What a process has noticed: what it was about, and the object that it was called with."""
+    """A callback that a process has received: its kind, and the object that it was called with."""
 
     what: str
     subject: Leadership | Member | FencedGrip | tuple[Item, ...]

@@ -1,4 +1,4 @@
-"""What a promise is, which every run must keep, and what promises see of a run."""
+"""The base of the promises that every run must keep, and their view of a run."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -18,7 +18,7 @@ class Failure(NamedTuple):
     """A promise that was broken.
 
     Attributes:
-        promise: Its id, such as ``D02``; ``error`` for what no promise is about.
+        promise: Its id, such as ``D02``; ``error`` for a failure that no promise is about.
         text: What was found.
         at: The virtual time, in seconds.
     """
@@ -34,11 +34,11 @@ class Failure(NamedTuple):
 
 
 class World(Protocol):
-    """What promises see of a run."""
+    """A run as promises see it."""
 
     @property
     def plan(self) -> RunPlan:
-        """Return what is being run."""
+        """Return the plan of the run."""
         ...
 
     @property
@@ -77,7 +77,7 @@ class World(Protocol):
         ...
 
     def rows(self, kind: Kind, scope: str) -> Mapping[str, Entry]:
-        """Return what the store has."""
+        """Return the entries of the store, by name."""
         ...
 
     def fail(self, promise: str, text: str) -> None:

@@ -1,6 +1,7 @@
-"""Promises about safety: what never happens, in spite of all faults.
+"""Promises about safety: events that never happen, in spite of all faults.
 
-All but D09 are judged at each event, by what the store has granted.
+Most are judged at each event, by the grants of the store. The leases of D04 and the owners of D10
+are judged several times a second too; D09 and the guarded writes of D10 at the end.
 """
 
 from collections.abc import Iterable
@@ -98,7 +99,7 @@ class EpochsRise(Promise):
 
 
 class NothingComesBack(Promise):
-    """D04: what has ended stays so, and a loss is notified before what follows it."""
+    """D04: a term or lease that has ended stays so, and a loss is notified before the return."""
 
     id = "D04"
 

@@ -16,16 +16,16 @@ from kip30_conformance.simulation.processes import SimulatedProcess, SimulatedTh
 from kip30_conformance.simulation.timers import Timers
 
 _STEP_SECONDS = 20e-6
-"""A thread takes up to so long, by the virtual clock, each time that it runs."""
+"""Most seconds, by the virtual clock, that a thread takes each time that it runs."""
 
 _LONG_TURN = 1_000
-"""A thread that acquires so many locks, or reads the clock so often, without blocking gives way.
+"""Locks acquired, or readings of the clock, without blocking, after which a thread gives way.
 
 It may wait for other threads, or for a moment, in a loop.
 """
 
 _LONG_TURN_SECONDS = 1e-3
-"""How long such a turn takes, by the virtual clock."""
+"""Seconds, by the virtual clock, that such a turn takes."""
 
 
 class StuckError(Exception):

@@ -45,8 +45,8 @@ class BrokenRun(NamedTuple):
     """A run that broke a promise.
 
     Attributes:
-        plan: What was run.
-        failures: What was broken, the first one first.
+        plan: The plan of the run.
+        failures: The broken promises, the first one first.
         smallest: The smallest plan that was found in which the same promise is broken first.
     """
 
@@ -57,7 +57,7 @@ class BrokenRun(NamedTuple):
 
 @dataclass
 class Summary:
-    """What a number of runs has shown.
+    """Result of a number of runs.
 
     Attributes:
         runs: How many there were.

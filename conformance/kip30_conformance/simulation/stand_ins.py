@@ -1,4 +1,4 @@
-"""What `threading`, `time`, `random` and others are to programs that run in a simulation.
+"""Stand-ins of `threading`, `time`, `random` and others for programs that run in a simulation.
 
 kip30's modules, and those of the standard library below them, look these modules up by name
 whenever they use them. `installed` puts stand-ins into the namespaces of the modules it is given,
@@ -34,7 +34,7 @@ from kip30_conformance.simulation.threads import Local, SimulatedQueue, Simulate
 
 _EPOCH_SECONDS = 1.7e9
 _POLL_SECONDS = 0.01
-"""How often real descriptors are looked at, by the virtual clock."""
+"""Seconds, by the virtual clock, between two looks at real descriptors."""
 
 _LIBRARY: Final = (
     asyncio.selector_events,
@@ -208,7 +208,7 @@ def _stand_ins() -> list[tuple[ModuleType, _Module]]:
 
 
 class _Place(NamedTuple):
-    """A name in a module, what it really is, and what it is in a simulation."""
+    """A name in a module, its real object, and its stand-in in a simulation."""
 
     module: ModuleType
     name: str
@@ -217,7 +217,7 @@ class _Place(NamedTuple):
 
 
 class _Places:
-    """Where stand-ins belong. Modules that were looked through are not looked through again."""
+    """The places of stand-ins. A module that was searched is not searched again."""
 
     def __init__(self) -> None:
         self._imported = 0  # how many modules there were when stand-ins were put in place
@@ -230,13 +230,13 @@ class _Places:
                 self._stand_ins[id(imported)] = _for_insiders(imported, stand_in)
 
     def of(self, prefixes: tuple[str, ...]) -> list[_Place]:
-        """Return those in modules whose names *prefixes* begin, and in the standard library."""
+        """Return the places in the standard library and in modules whose names *prefixes* begin."""
         self._imported = len(sys.modules)
         modules = [*_LIBRARY, *_modules(prefixes)]
         return [place for module in modules for place in self._known(module)]
 
     def late(self, prefixes: tuple[str, ...]) -> list[str]:
-        """Return the names of modules that have none although they belong there."""
+        """Return the names of modules that have no stand-ins although these belong there."""
         if len(sys.modules) == self._imported:
             return []
         unknown = (one for one in _modules(prefixes) if not self._is_known(one))

@@ -1,4 +1,4 @@
-"""What a process does with values: random calls, and writes under the fence of its leadership."""
+"""The use of storage by a process: random calls, and writes under the fence of its leadership."""
 
 import random
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _SECONDS_BETWEEN_CALLS = 3.0
 
 
 class CallHistory:
-    """The calls of all processes to storage, and what has fenced or guarded some of them."""
+    """The calls of all processes to storage, and the fences and guards of some of them."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         """Take the times of *now*, in seconds: the clocks of the processes differ."""
@@ -37,7 +37,7 @@ class StorageProgram:
     """The storage of one process."""
 
     def __init__(self, name: str, storage: Storage[str], history: CallHistory) -> None:
-        """Record in *history* what the process *name* does with *storage*."""
+        """Record in *history* the calls of the process *name* to *storage*."""
         self._name = name
         self._storage = storage
         self._history = history

@@ -86,7 +86,7 @@ class Thread:
             thread.joiners.append(joiner)
             try:
                 present.park(timeout)
-            finally:  # lest the end of the thread wakes it out of a later wait
+            finally:  # so that the end of the thread does not wake it from a later wait
                 thread.joiners.remove(joiner)
 
     @property

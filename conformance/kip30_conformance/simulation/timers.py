@@ -1,4 +1,4 @@
-"""The timers of a simulation: what happens at which virtual time."""
+"""The timers of a simulation: events that are due at a virtual time."""
 
 import heapq
 import itertools
@@ -30,7 +30,7 @@ class Timers:
     ) -> None:
         """Call *event* at *moment*.
 
-        A timer is dropped unheard if *is_needed* returns false when the clock would jump to it.
+        A timer is silently dropped if *is_needed* returns false when the clock would jump to it.
         """
         heapq.heappush(self._timers, _Timer(moment, next(self._tickets), event, is_needed))
 

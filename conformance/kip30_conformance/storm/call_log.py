@@ -1,4 +1,4 @@
-"""Every call that a client makes: how it ended, and whether it ended in time."""
+"""All calls that a client makes: their outcomes, and whether they ended in time."""
 
 import faulthandler
 import threading
@@ -16,7 +16,7 @@ from kip30_conformance.stall_detector import StallDetector
 from kip30_conformance.storm.process_journal import ProcessJournal
 
 _STUCK = 3
-"""A call that runs for so many times its limit is taken for one that never ends."""
+"""A call that runs for this many times its limit is considered never to end."""
 
 
 class CallTimer:
@@ -74,7 +74,7 @@ class CallTimer:
         self._journal.write("calls", **self.counted())
 
     def counted(self) -> dict[str, Any]:
-        """Return how many calls of each kind ended how, and how long the longest one took."""
+        """Return the number of calls of each kind by outcome, and the longest duration of each."""
         with self._lock:
             ended = {kind: dict(counts) for kind, counts in self._ended.items()}
             return {"ended": ended, "worst": dict(self._worst), "running": len(self._running)}

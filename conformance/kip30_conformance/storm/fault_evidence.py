@@ -1,4 +1,4 @@
-"""Whether the faults happened at all."""
+"""Evidence that the faults happened at all."""
 
 from collections import Counter
 

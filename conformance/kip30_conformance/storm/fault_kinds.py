@@ -1,4 +1,4 @@
-"""All kinds of faults: what they are called, how they are made and how long they last."""
+"""All kinds of faults: their names, their constructors and their durations."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ class Episode:
 
     @property
     def seconds(self) -> float:
-        """How long the longest of its faults lasts."""
+        """The duration of the longest of its faults."""
         return max(fault.seconds for fault in self.faults)
 
 

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Conclusion(Enum):
-    """Whether an invariant held. Without evidence it is no pass."""
+    """The conclusion about an invariant. Without evidence it is no pass."""
 
     OK = "ok"
     VIOLATION = "violation"
@@ -22,7 +22,7 @@ class Finding:
         about: The invariant in words.
         violations: Each in words.
         seen: The evidence, in words.
-        missing: Why that proves nothing, if it does not.
+        missing: The reason why the evidence proves nothing, if it proves nothing.
     """
 
     invariant: str

@@ -1,4 +1,4 @@
-"""I1, I2 and I5: who led when, and which writes carried which epoch."""
+"""I1, I2 and I5: the terms of leaders, and the epochs that writes carried."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

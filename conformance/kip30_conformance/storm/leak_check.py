@@ -1,4 +1,4 @@
-"""I10: whether clients used more and more resources, or left any behind."""
+"""I10: the growing resources of clients, and those that they left behind."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -9,11 +9,11 @@ from kip30_conformance.storm.storm_history import StormRecord
 
 _MIN_SAMPLES = 9
 _MORE: dict[str, float] = {"threads": 8, "descriptors": 12, "bytes": 48 * 2**20}
-"""What may be held more in the last third of a process's life than in the first."""
+"""The growth that is allowed from the first third of a process's life to the last."""
 
 _WORKERS = 3
-"""How many threads more than its first one each member of the group may keep busy: a dispatcher of
-its own has up to four, of which one suffices until several tasks are to be done at once."""
+"""Number of threads, besides its first one, that each member of the group may keep busy: a
+dispatcher of its own has up to four, of which one suffices until several tasks are due at once."""
 
 
 def no_leak(record: StormRecord) -> Finding:

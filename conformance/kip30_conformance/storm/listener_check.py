@@ -1,4 +1,4 @@
-"""I7: whether listeners received true states, in order, and all of them in the end."""
+"""I7: the states that listeners received: true, in order, and all of them in the end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise

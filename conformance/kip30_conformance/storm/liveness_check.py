@@ -1,4 +1,4 @@
-"""I8 and I9: whether every call ended in time, and whether clients recovered after every fault."""
+"""I8 and I9: the end of every call in time, and the recovery of clients after every fault."""
 
 from bisect import bisect_left
 from collections import Counter

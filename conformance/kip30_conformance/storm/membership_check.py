@@ -1,4 +1,4 @@
-"""I6: whether the group had the right members whenever there was no fault."""
+"""I6: the members of the group, which must be right whenever there is no fault."""
 
 from collections.abc import Iterator
 

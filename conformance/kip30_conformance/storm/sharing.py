@@ -25,7 +25,7 @@ _LATE_SECONDS = 2.0
 _GUARDED_REQUESTS = 3
 """The write, a reading of the state after its refusal, and the write again."""
 _READS = 0.3
-"""Which part of the calls reads the value of an item, and does not write it."""
+"""The share of the calls that read the value of an item and do not write it."""
 
 
 class SharingMember(ItemCoordinator):

@@ -1,4 +1,4 @@
-"""I3 and I4: whether the values that were written are kept."""
+"""I3 and I4: the values that were written, which must be kept."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,7 +112,7 @@ def _told(write: Operation, what: str) -> str:
 
 
 def _may_be_deleted(write: Operation, rows: Sequence[Operation]) -> bool:
-    """Whether a deletion that was not refused had not ended before *write* began."""
+    """Return whether a deletion that was not refused ended after *write* began."""
     return any(
         row.op == "delete" and not row.refused and row.ends_ns > write.called_ns for row in rows
     )

@@ -10,7 +10,7 @@ _SCALE = time_scale()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How long things take, in seconds.
+    """The times of a storm, in seconds.
 
     Attributes:
         session: The session timeout of every client.
@@ -31,17 +31,17 @@ class Timing:
 
     @property
     def limit(self) -> float:
-        """By when every call must have ended: the operation timeout and a tenth of it."""
+        """The time within which every call must end: the operation timeout and a tenth of it."""
         return 1.1 * self.operation
 
     @property
     def grace(self) -> float:
-        """How long after the end of a fault all must work again."""
+        """The time after the end of a fault within which all must work again."""
         return self.session + 3.0 * _SCALE
 
     @property
     def calm(self) -> float:
-        """How long the pause between two faults is."""
+        """The length of the pause between two faults."""
         return self.grace + self.look
 
     def properties(self) -> dict[str, str]:

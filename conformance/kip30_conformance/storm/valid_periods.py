@@ -8,7 +8,7 @@ from kip30_conformance.storm.process_journal import Row
 from kip30_conformance.storm.storm_history import StormRecord
 
 MOST_OBSERVED = 1.0
-"""How many seconds a store may declare that its observers are late, as far as storms go."""
+"""Most seconds of its observers' delay that a store may declare, as far as storms go."""
 
 
 class ValidPeriod(NamedTuple):

@@ -1,1 +1,1 @@
-"""What every store must keep while nothing fails."""
+"""Guarantees of every store while nothing fails."""

@@ -1,4 +1,4 @@
-"""What every store must keep about a controller: real brokers that run the program of the docs."""
+"""Guarantees of every store for a controller, by real brokers that run the program of the docs."""
 
 import signal
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What `kip30 coordinate` must keep on every store: each item in one running command."""
+"""Guarantees of `kip30 coordinate` on every store: each item in one running command."""
 
 import signal
 import sys

@@ -147,7 +147,7 @@ class CoordinatorFencingTests(CoordinatorSuite):
     def test_K35_zombie_leader_cannot_publish(
         self, open_client: OpenClient, members: MemberFactory, harness: Harness, root: str
     ) -> None:
-        """What a leader has assigned is not published once another term has taken over."""
+        """An assignment of a leader is not published once another term has taken over."""
         client = open_client()
         first = members.started(open_client())
         await_shared(first)

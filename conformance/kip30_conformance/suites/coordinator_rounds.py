@@ -24,7 +24,7 @@ from kip30_conformance.polling import eventually
 from kip30_conformance.suite import OpenClient, Suite
 
 _PACKED = 4000
-"""So many items that the assignments do not fit into the state."""
+"""A number of items whose assignments do not fit into the state."""
 
 
 class CoordinatorSuite(Suite):
@@ -107,7 +107,7 @@ class CoordinatorRoundTests(CoordinatorSuite):
         assert other.generations()[-1] == number + 1
 
     def test_K44_second_round_follows(self, client: PluginLocator, members: MemberFactory) -> None:
-        """What a live owner has to give up is withheld in one round, and moves in the next."""
+        """Items that a live owner must give up are withheld in one round, and move in the next."""
         first = members.started(client, cooperative=True)
         await_shared(first)
         second = members.started(client, cooperative=True)

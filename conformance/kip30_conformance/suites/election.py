@@ -1,4 +1,4 @@
-"""What every store must keep about leader election while nothing fails."""
+"""Guarantees of every store for leader election while nothing fails."""
 
 from itertools import pairwise
 from typing import NamedTuple

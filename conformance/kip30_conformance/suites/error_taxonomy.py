@@ -59,7 +59,7 @@ class TaxonomyTests(Suite):
             assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # noqa: S301
 
     def test_G13_cause_is_kept(self, client: PluginLocator) -> None:
-        """What made an operation fail stays reachable as the error's cause."""
+        """The exception that made an operation fail stays reachable as the error's cause."""
         client.storage(kip30.BYTES).put("k", b"\xff")
         with pytest.raises(kip30.CodecError) as raised:
             client.storage().get("k")

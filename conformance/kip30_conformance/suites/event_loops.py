@@ -1,4 +1,4 @@
-"""What every store must keep for `kip30.aio`: G23 to G26, G32, G40 and G41."""
+"""Guarantees of every store for `kip30.aio`: G23 to G26, G32, G40 and G41."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ _MANY_KEYS = 2_000
 _MANY_WRITES = 200
 _TRIES = 20
 _MICROSECONDS = 0.001
-"""What a call may take that returns within microseconds: a store in memory answers at once."""
+"""The limit for a call that returns within microseconds: a store in memory answers at once."""
 _LOCATORS = 2
 """Names of threads that end when there is nothing to do."""
 

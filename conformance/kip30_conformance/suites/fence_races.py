@@ -26,7 +26,7 @@ class FenceRaceTests(Suite):
     """
 
     def test_L38_race_with_the_next_leader(self, open_client: OpenClient) -> None:
-        """What the next leader reads once it is elected, no write of a former one changes."""
+        """No write of a former leader changes the values that the next one reads once elected."""
         leaders = [open_client(), open_client()]
         if Capability.FENCING not in leaders[0].backend.capabilities:
             with pytest.raises(UnsupportedError):

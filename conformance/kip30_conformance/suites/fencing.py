@@ -1,4 +1,4 @@
-"""What every store must keep about fences: a former leader's writes are refused by the store."""
+"""Guarantees of every store for fences: it refuses a former leader's writes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -159,7 +159,7 @@ class FencingTests(Suite):
 
     @pytest.mark.parametrize("verb", [*_WRITES, "put_many"])
     def test_S44_no_fence_at_all(self, client: PluginLocator, verb: str) -> None:
-        """What has no service and no epoch of 64 bits is a usage error on every store."""
+        """A fence without a valid service and a 64-bit epoch is a usage error on every store."""
         storage = client.storage()
         kept = Versioned("kept", storage.put("key", "kept"))
         for fence in _MALFORMED:

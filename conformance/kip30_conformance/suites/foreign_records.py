@@ -1,6 +1,6 @@
-"""What every store must keep beside records that are not its own: N01 to N12.
+"""Guarantees of every store beside records that are not its own: N01 to N12.
 
-Other programs, newer versions of kip30 and damage write them. Each hurts only the
+They come from other programs, newer versions of kip30, and damage. Each affects only the
 calls that name that very record.
 """
 
@@ -170,7 +170,7 @@ class NeighbourTests(Suite):
     def test_N07_foreign_directories(
         self, client: PluginLocator, neighbour: Neighbour, bystanders: Bystanders
     ) -> None:
-        """A foreign record where a directory is, or would be, hurts no one else."""
+        """A foreign record where a directory is, or would be, does no harm to others."""
         for kind in (Kind.VALUE, Kind.MEMBER, Kind.SERVICE):
             for scope in ({Kind.VALUE: NAMESPACE, Kind.MEMBER: GROUP}.get(kind, "s"), "new"):
                 supported(neighbour.write_above, kind, scope)

@@ -1,4 +1,4 @@
-"""What every store must keep about groups as a whole: members and events."""
+"""Guarantees of every store for groups as a whole: members and events."""
 
 import itertools
 

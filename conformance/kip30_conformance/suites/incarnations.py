@@ -1,4 +1,4 @@
-"""What every store must keep about incarnations: the order in which members joined."""
+"""Guarantees of every store for incarnations: the order in which members joined."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""What every store must keep about Kafka's elector while nothing fails: callbacks, and records."""
+"""Guarantees of every store for Kafka's elector while nothing fails: callbacks, and records."""
 
 import json
 import threading
@@ -198,7 +198,7 @@ class ElectorTests(Suite):
         assert logs[0].alternates()
 
     def test_A08_last_one_resigns(self, client: PluginLocator) -> None:
-        """When the last broker resigns none leads; resigning again changes nothing."""
+        """No broker leads once the last one has resigned; resigning again changes nothing."""
         log = ElectorLog(client)
         with log.adapter as adapter:
             log.expect(BECOMING)

@@ -30,7 +30,7 @@ and send its request again, and some are longer than from one renewal to the nex
 _SESSION = "plugin.session.timeout.ms"
 _ODD_MILLISECONDS = 937
 _DATED = ("nothing", "claim", "renewal")
-"""What is dated by times that are read slowly."""
+"""The part of each holder's claim that is dated by times that are read slowly."""
 _OTHER_CLOCK = "a lease is dated from a time that was not read from `context.clock`"
 _DATED_LATE = (
     "each lease was dated after answers went on: `sent_at` must be read before the request is sent"
@@ -116,11 +116,11 @@ class LeaseTests(Suite):
     def test_L45_no_lease_outlasts_the_stores(
         self, open_client: OpenClient, peer: OpenPeer, harness: Harness, evidence: Evidence
     ) -> None:
-        """A claim is nobody else's before the deadline that its holder has read.
+        """No other client gets a claim before the deadline that its holder has read.
 
         One holder is stopped with a new lease, one with a lease whose time was read slowly, and one
-        after a renewal whose time was: read after the answer, it would be far too late. The
-        timeouts are no round numbers.
+        after a renewal whose time was read slowly: read after the answer, it would be far too
+        late. The timeouts are no round numbers.
         """
         holders = {what: peer(**_odd(harness.timeouts)) for what in _DATED}
         for what in _DATED[1:]:

@@ -1,4 +1,4 @@
-"""What every store must keep about a term that ends while work goes on under it: L50."""
+"""Guarantees of every store for a term that ends while work continues under it: L50."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -71,7 +71,7 @@ class LettingGoTests(Suite):
 
     @_EACH_END
     def test_L50_on_elected(self, open_client: OpenClient, end: End) -> None:
-        """Nobody else leads before an on_elected that runs has returned."""
+        """No other candidate leads before a running on_elected has returned."""
         client, step = open_client(), _Step()
         first, second = client.leader_election("s"), open_client().leader_election("s")
         try:
@@ -87,7 +87,7 @@ class LettingGoTests(Suite):
             step.end()
 
     def test_L50_on_lost(self, open_client: OpenClient) -> None:
-        """Nobody else leads before the on_lost of a candidate that resigns has returned."""
+        """No other candidate leads before the on_lost of a resigning candidate has returned."""
         first, second = (open_client().leader_election("s") for _ in range(2))
         step = _Step()
         try:
@@ -101,7 +101,7 @@ class LettingGoTests(Suite):
 
     @_EACH_END
     def test_L50_block(self, open_client: OpenClient, end: End) -> None:
-        """Nobody else leads before the block of a lead in another thread is left."""
+        """No other candidate leads before the block of a lead in another thread is left."""
         client, step = open_client(), _Step()
         first, second = client.leader_election("s"), open_client().leader_election("s")
 

@@ -80,7 +80,7 @@ class LifecycleTests(Suite):
             PluginLocator().startup(harness.properties(root, **{key: "x"}))
 
     def test_G03_unreachable(self, harness: Harness, root: str) -> None:
-        """Where no store is, startup fails within the connect timeout and leaves nothing."""
+        """Startup where there is no store fails within the connect timeout and leaves nothing."""
         before, started = resources_held(), time.monotonic()
         nowhere = harness.nowhere(root, **{"plugin.connect.timeout.ms": 1000})
         with nowhere as unreachable, pytest.raises(DefiniteError):
@@ -206,7 +206,7 @@ class LifecycleTests(Suite):
     def test_G42_multiprocessing_ends(
         self, harness: Harness, root: str, client: PluginLocator, method: str
     ) -> None:
-        """What a process of multiprocessing holds is free when it has ended as usual."""
+        """Everything that a process of multiprocessing holds is free once it has ended as usual."""
         group, properties = client.group_membership("g"), harness.properties(root)
         written = json.dumps({name: str(value) for name, value in properties.items()})
         program = [sys.executable, "-m", multiprocess_end.__name__, method, "g", written]

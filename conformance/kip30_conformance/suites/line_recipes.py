@@ -173,7 +173,7 @@ class LineRecipeTests(Suite):
 
     @pytest.mark.timeout(600)
     def test_Q12_barrier_opens_for_all(self, open_client: OpenClient) -> None:
-        """Nobody passes before all have come, and each round counts each place once."""
+        """No caller passes before all have come, and each round counts each place once."""
         clients = [open_client() for _ in range(_PARTIES)]
         with needing(clients[0], Capability.COMPARE_AND_SET):
             barriers = [Barrier(client, "x", _PARTIES) for client in clients]

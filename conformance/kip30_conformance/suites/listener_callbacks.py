@@ -1,4 +1,4 @@
-"""What callbacks may do, and that they cannot harm others: R12 to R19, R25, R40 to R42."""
+"""Permitted actions of callbacks, which cannot harm others: R12 to R19, R25, R40 to R42."""
 
 import logging
 import threading
@@ -279,14 +279,14 @@ class ListenerCallbackTests(ListenerSuite):
 
 
 class _Listening(NamedTuple):
-    """How a listener of one place is added and removed."""
+    """Functions that add and remove a listener of one place."""
 
     add: Callable[[Any], None]
     remove: Callable[[Any], None]
 
 
 def _listening(client: PluginLocator, place: str) -> _Listening:
-    """Return how to listen to *place*, through a handle of its own."""
+    """Return the functions for *place*, through a handle of its own."""
     registry = client.listener_registry()
     match place:
         case "value":

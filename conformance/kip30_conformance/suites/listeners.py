@@ -31,13 +31,13 @@ SOON_SECONDS = 0.5
 BURST = 300
 _LISTENERS = 8
 _RACING_SECONDS = 1.0
-"""For how long registrations race with changes; it finds no more on a slower machine."""
+"""Seconds for which registrations race with changes; it finds no more on a slower machine."""
 _GOLDEN = 0.618
 """Multiples of it, less their whole parts, are evenly distributed, also the first few of them."""
 _LONGEST_SECONDS = 0.1
 """A registration that takes longer was disturbed by something else."""
 _LATEST = 1.5
-"""When the latest of the racing changes is made, in times of a registration's usual duration."""
+"""Moment of the latest racing change, in multiples of a registration's usual duration."""
 
 
 class ListenerSuite(Suite):
@@ -204,7 +204,7 @@ class ValueListenerTests(ListenerSuite):
     def test_R20_write_vs_callback_causality(
         self, client: PluginLocator, registry: ListenerRegistry[str], storage: Storage[str]
     ) -> None:
-        """When a callback runs, a read sees the state of its event or a newer one."""
+        """A read in a callback sees the state of its event or a newer one."""
         mine, behind = client.storage(), list[ValueChange[str]]()
 
         def look(event: ValueChange[str]) -> None:

@@ -118,7 +118,7 @@ class LookalikeTests(Suite):
         assert [_leads(other.leader_election(name)) for name in others] == others
 
     def test_M51_group_and_id(self, open_client: OpenClient) -> None:
-        """Where the name of a group ends and an id begins is no part of either."""
+        """The boundary between the name of a group and an id is no part of either."""
         client, other = open_client(), open_client()
         for group, member_id in _PAIRS:
             _join(client.group_membership(group), member_id, f"{member_id} of {group}")

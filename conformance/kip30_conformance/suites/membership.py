@@ -1,4 +1,4 @@
-"""What every store must keep about group membership, faults of the members left out."""
+"""Guarantees of every store for group membership, without faults of the members."""
 
 import os
 from collections import Counter
@@ -129,7 +129,7 @@ class MembershipTests(Suite):
         first.update("m", "still first")
 
     def test_M02_wait_for_an_id(self, open_client: OpenClient) -> None:
-        """A client waits for an id that is taken, no longer than told, and then holds nothing."""
+        """A client waits for a taken id no longer than requested, and then holds nothing."""
         first, second = (open_client().group_membership("g") for _ in range(2))
         member = first.join("m", "first")
         with pytest.raises(MemberExistsError, match="session timeout"):
@@ -252,7 +252,7 @@ class MembershipTests(Suite):
         )
 
     def test_M23_share_lease(self, client: PluginLocator) -> None:
-        """The lease of a member can be shared if that is declared; of what is none it cannot."""
+        """The lease of a member can be shared if that is declared; a non-member has none."""
         group = client.group_membership("g")
         with pytest.raises(NotMemberError):
             group.share_lease("m")

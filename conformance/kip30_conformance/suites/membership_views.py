@@ -1,4 +1,4 @@
-"""What every store must keep about views of a group: their order, and unreadable records."""
+"""Guarantees of every store for views of a group: their order, and unreadable records."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""What every store must keep about nominating twice, and about leading for a block: L30 to L32."""
+"""Guarantees of every store for nominating twice, and for leading for a block: L30 to L32."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""What a claim or a record is known by, below the core: its nonce. L44, L47, M50, M61, S50.
+"""Nonces, by which claims and records are identified below the core: L44, M50, M61, M62, S50.
 
 The core settles lost answers by nonces, so a driver that mixes them up harms only after a fault.
 """
@@ -163,7 +163,7 @@ class NonceTests(Suite):
     def test_S50_record_of_each_write(self, client: PluginLocator, method: str) -> None:
         """After each write the record has its version, its nonce and its data, however it is read.
 
-        Of a write whose answer is lost the nonce tells whether it was done.
+        The nonce shows whether a write whose answer is lost was done.
         """
         backend, write = client.backend, _WRITES[method]
         conditions: list[Condition | None] = [Condition.ABSENT, Condition.PRESENT, Condition.ANY]

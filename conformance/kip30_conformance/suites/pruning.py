@@ -1,4 +1,4 @@
-"""What every store must keep when the remains of unused things are removed: L35 to L37."""
+"""Guarantees of every store when unused records are removed: L35 to L37."""
 
 import threading
 from collections import defaultdict

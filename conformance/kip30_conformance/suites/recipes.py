@@ -1,4 +1,4 @@
-"""What the recipes must keep on every store while nothing fails: Q01 to Q15."""
+"""Guarantees of the recipes on every store while nothing fails: Q01 to Q15."""
 
 import asyncio
 import threading
@@ -76,7 +76,7 @@ class RecipeTests(Suite):
         assert tokens == sorted(set(tokens))
 
     def test_Q03_stale_grip_fenced(self, open_client: OpenClient) -> None:
-        """What a former holder writes with its grip as the fence is refused."""
+        """A write of a former holder with its grip as the fence is refused."""
         clients = [open_client() for _ in range(2)]
         first, second = (Lock(client, "x") for client in clients)
         grip, storage = first.acquire(), clients[0].storage()

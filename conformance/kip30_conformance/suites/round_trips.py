@@ -1,4 +1,4 @@
-"""How often an operation goes to the server and back: G17."""
+"""The number of round trips of each operation to the server and back: G17."""
 
 from collections import defaultdict
 from collections.abc import Iterator

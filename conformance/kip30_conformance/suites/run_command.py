@@ -1,4 +1,4 @@
-"""What `kip30 run` must keep on every store: a command on one machine, never on two."""
+"""Guarantees of `kip30 run` on every store: a command on one machine, never on two."""
 
 import ast
 import os
@@ -81,7 +81,7 @@ class RunnerTests(RunnerSuite):
     def test_W01_not_executable(
         self, arena: Arena, client: PluginLocator, command: str, status: int
     ) -> None:
-        """What cannot be executed ends the runner with a shell's status, before it ever leads."""
+        """A command that cannot run ends the runner with a shell's status, before it ever leads."""
         changes = Recorder[LeaderChange[str]]()
         client.leader_election(SERVICE).add_listener(changes)
         assert arena.start(command).wait() == status
@@ -147,7 +147,7 @@ class RunnerTests(RunnerSuite):
         arena.expect_no_overlap()
 
     def test_W09_daemonising_cmd(self, arena: Arena, tmp_path: Path) -> None:
-        """What a command left behind, in any group or session, ends with the term."""
+        """Processes that a command left behind, in any group or session, end with the term."""
         go = tmp_path / "go"
         script = '"$@" & until [ -e "$0" ]; do sleep 0.01; done'
         runner = arena.start("sh", "-c", script, str(go), *arena.ticker("tree"))

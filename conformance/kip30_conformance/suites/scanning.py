@@ -284,7 +284,7 @@ class ScanningTests(Suite):
         blobs: Storage[bytes],
         open_scanner: OpenScanner,
     ) -> None:
-        """What cannot be read as a record is rejected with its key: it is not gone."""
+        """A record that cannot be read is rejected with its key: it is not gone."""
         blobs.put_many(dict.fromkeys(["n/1", "n/2", "n/3"], b"v"))
         before = open_scanner().position()
         with supported(harness.neighbour, root) as neighbour:

@@ -34,7 +34,7 @@ class StorageTests(Suite):
         return client.storage()
 
     def test_S01_fetch_absent(self, storage: Storage[str]) -> None:
-        """What is not there is None, neither an error nor an empty value."""
+        """An absent key reads as None, neither as an error nor as an empty value."""
         assert storage.fetch("k").result() is None
         assert storage.get("k") is None
         assert storage.fetch_many(["k", "l"]).result() == {}
@@ -151,7 +151,7 @@ class StorageTests(Suite):
             storage.compare_and_set("k", before, "w")
 
     def test_S09_delete_missing(self, storage: Storage[str]) -> None:
-        """Deleting what is not there raises KeyMissingError and creates nothing."""
+        """Deleting an absent key raises KeyMissingError and creates nothing."""
         with pytest.raises(KeyMissingError):
             storage.delete("k")
         assert storage.get("k") is None
@@ -298,7 +298,7 @@ class StorageTests(Suite):
         assert storage.fetch("n/7").result() == "7"
 
     def test_S27_given_value_changes(self, client: PluginLocator) -> None:
-        """Changing what was put does not change what is stored."""
+        """Changing a value after it was put does not change the stored one."""
         given: Any = bytearray(b"value")
         storage = client.storage(BYTES)
         storage.put("k", given)
@@ -306,7 +306,7 @@ class StorageTests(Suite):
         assert storage.fetch("k").result() == b"value"
 
     def test_S27_fetched_value_changes(self, client: PluginLocator) -> None:
-        """Changing what was fetched does not change what is stored."""
+        """Changing a fetched value does not change the stored one."""
         storage = client.storage(JSON)
         storage.put("k", ["value"])
         fetched = storage.get("k")

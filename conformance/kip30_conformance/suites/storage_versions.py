@@ -60,7 +60,7 @@ class StorageVersionTests(Suite):
 
     @pytest.mark.parametrize("verb", _WRITES)
     def test_S43_version_that_is_none(self, client: PluginLocator, verb: str) -> None:
-        """What is no version of two 64-bit numbers is a usage error on every store."""
+        """Anything but a version of two 64-bit numbers is a usage error on every store."""
         storage = client.storage()
         kept = Versioned("kept", storage.put("n/k", "kept"))
         parts = [Version(*pair) for one in _NO_NUMBERS for pair in ((one, 0), (1, one))]

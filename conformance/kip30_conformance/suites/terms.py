@@ -1,4 +1,4 @@
-"""What every store must keep about terms: their sequence, and its events."""
+"""Guarantees of every store for terms: their sequence, and its events."""
 
 import itertools
 import logging
@@ -73,7 +73,7 @@ class TermTests(Suite):
         evidence: Evidence,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """Why a session was lost is in its event, in the error of its term and in one warning."""
+        """The reason for a lost session is in its event, in its term's error and in one warning."""
         sessions = Recorder[SessionLost]()
         client.add_session_listener(sessions)
         election, faults = client.leader_election("s"), harness.faults(client)

@@ -158,7 +158,7 @@ class ToozLockTests(Suite):
         second.acquire().release()
 
     def test_Q20_acquire_twice_no_deadlock_releasing(self, client: PluginLocator) -> None:
-        """Asking again in vain does not keep the holder from releasing it."""
+        """A second attempt without success does not keep the holder from releasing the lock."""
         lock = Lock(client, "x")
         grip = lock.acquire(0)
         assert lock.try_acquire() is None

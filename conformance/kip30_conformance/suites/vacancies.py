@@ -1,4 +1,4 @@
-"""How many of many candidates claim a service that becomes vacant: L41."""
+"""The number of candidates, of many, that claim a service that becomes vacant: L41."""
 
 import threading
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from kip30_conformance.suite import OpenClient, Suite
 _CANDIDATES = 16
 _TERMS = 8
 _WITHOUT_LINE = _CANDIDATES // 2
-"""How many may claim where candidates form no line: not all look at the same moment."""
+"""The number of claims allowed where candidates form no line: not all look at the same moment."""
 
 
 class VacancyTests(Suite):

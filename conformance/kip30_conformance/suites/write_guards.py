@@ -242,7 +242,7 @@ class GuardTests(Suite):
     def test_S36_other_namespace_or_too_many(
         self, harness: Harness, client: PluginLocator, kept: Versioned[str], verb: str
     ) -> None:
-        """What cannot be a guard is a usage error on every store, and nothing is sent."""
+        """An invalid guard is a usage error on every store, and nothing is sent."""
         faults = harness.faults(client)
         for operation in ("storage.write", "storage.write_many"):
             faults.fail(operation, times=None)

@@ -1,4 +1,4 @@
-"""What all coordinators of an event loop have in common."""
+"""Shared code of the coordinators for asyncio."""
 
 import asyncio
 from abc import ABC

@@ -1,4 +1,4 @@
-"""Assignors: how the leader of a group divides items among its members.
+"""Assignors: algorithms by which the leader of a group divides items among its members.
 
 Nothing here does I/O, reads a clock or keeps state between calls: equal arguments give equal
 results, in any order of subscribers.

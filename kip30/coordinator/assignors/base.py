@@ -11,7 +11,7 @@ NO_GENERATION = -1
 
 
 class Item(NamedTuple):
-    """One partition of a topic: what is assigned as a whole. Items sort as in Kafka."""
+    """One partition of a topic, the unit of assignment. Items sort as in Kafka."""
 
     topic: str
     partition: int

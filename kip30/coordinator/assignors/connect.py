@@ -23,15 +23,15 @@ class WorkUnit(NamedTuple):
 
     @property
     def is_task(self) -> bool:
-        """Whether it is a task."""
+        """True if it is a task."""
         return self.number != _CONNECTOR
 
 
 class EagerConnectAssignor:
     """Kafka's EagerAssignor: all work is revoked, and assigned from scratch.
 
-    The workers, in the order of their ids, form one circle: first all connectors are dealt,
-    then, continuing from there, all tasks. If each connector were dealt with its tasks, of
+    The workers, in the order of their ids, form one circle: first all connectors are assigned,
+    then, continuing from there, all tasks. If each connector were assigned with its tasks, of
     connectors with one task some workers would get the connectors and others the tasks.
     """
 
@@ -61,8 +61,8 @@ class ConnectState:
         assigned: The work that a worker had after it, or that was held back for one.
         revoked: The work that workers had to stop in it.
         workers: The workers that took part.
-        returned: Workers that came without work while lost work was held back: what is lost
-            may be theirs.
+        returned: Workers that came without work while lost work was held back: the lost
+            work may be theirs.
         due_seconds: When the delay ends, on the leader's clock; None if none is running.
         balancing: Whether work was last revoked for balance, and no round since was balanced.
         delayed_rounds: How often in sequence such a revocation was postponed.
@@ -80,13 +80,13 @@ class ConnectState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectAssignment:
-    """What one round changes.
+    """Changes of one round.
 
     Attributes:
         started: By worker, the work it begins in this generation.
         revoked: By worker, the work it stops; having stopped it, it asks for another round.
         delay_seconds: After how long the workers join again on their own; 0 if they need not.
-        state: To be given to the next round of the same leader.
+        state: The state to pass to the next round of the same leader.
     """
 
     started: Mapping[str, Sequence[WorkUnit]]
@@ -96,12 +96,12 @@ class ConnectAssignment:
 
 
 class IncrementalConnectAssignor:
-    """KIP-415, as Kafka's IncrementalCooperativeAssignor: what stays with its worker keeps running.
+    """KIP-415, as Kafka's IncrementalCooperativeAssignor: work that does not move keeps running.
 
-    * A worker that has too much stops the excess in one round; the next one deals it.
+    * A worker that has too much stops the excess in one round; the next one assigns it.
     * Work whose worker has gone is held back for up to *max_delay_seconds*: a worker that comes
       back in that time gets it. If the group has not lost a worker, but a worker has not got
-      its work, that is dealt at once.
+      its work, that is assigned at once.
     * Rounds that revoke for balance do not follow each other at once: from the second on they
       are postponed by 40 ms, 1.6 s, … up to the same delay (KAFKA-12495).
 
@@ -111,7 +111,7 @@ class IncrementalConnectAssignor:
     """
 
     def __init__(self, *, max_delay_seconds: float = 300.0) -> None:
-        """Set how long lost work is held back; 0 deals it at once, and postpones nothing."""
+        """Set how long lost work is held back; 0 assigns it at once, and postpones nothing."""
         self._max_delay = max_delay_seconds
 
     def assign(
@@ -123,7 +123,7 @@ class IncrementalConnectAssignor:
         completed: int,
         now_seconds: float,
     ) -> ConnectAssignment:
-        """Return what each worker begins and stops.
+        """Return the work that each worker begins and stops.
 
         Args:
             connectors: How many tasks each connector has.
@@ -161,7 +161,7 @@ class IncrementalConnectAssignor:
     def _hand_on(
         self, plan: "_Plan", state: ConnectState, now: float
     ) -> tuple[AbstractSet[WorkUnit], ConnectState]:
-        """Return the lost work to deal now, and the new state of the delay."""
+        """Return the lost work to assign now, and the new state of the delay."""
         nothing = frozenset[WorkUnit]()
         if not plan.lost and not state.balancing:
             return nothing, replace(state, due_seconds=None, returned=frozenset())
@@ -199,7 +199,7 @@ class _Plan:
 
     Attributes:
         lost: Work that was assigned before, and that no worker does.
-        created: Work to be dealt that no worker does: it was never assigned, or not begun.
+        created: Work to be assigned that no worker does: it was never assigned, or not begun.
         parts: By worker, the work it will have; workers are in the order of their ids.
         revoked: By worker, the work it does and must stop.
     """
@@ -241,12 +241,12 @@ class _Plan:
     def _kept_first(
         self, worker: str, part: AbstractSet[WorkUnit], *, tasks: bool
     ) -> list[WorkUnit]:
-        """Return the units of one kind in *part*, what the worker already does before the rest."""
+        """Return the units of one kind in *part*, those that the worker already does first."""
         units = (unit for unit in part if unit.is_task is tasks)
         return sorted(units, key=lambda unit: (unit not in self._doing[worker], unit))
 
     def revoke(self, excess: Mapping[str, AbstractSet[WorkUnit]]) -> None:
-        """Take work from workers: what they do is dealt once they have stopped it, the rest now."""
+        """Take work from workers: running work is assigned once it has stopped, the rest now."""
         for worker, units in excess.items():
             self.parts[worker] -= units
             self.revoked[worker] |= units & self._doing[worker]

@@ -11,7 +11,7 @@ from typing import Self
 
 
 class Placement:
-    """How many items of each topic each subscriber has. Both are numbers from 0.
+    """Item counts by subscriber and topic, which are both numbered from 0.
 
     Attributes:
         takers: By topic, its subscribers.
@@ -37,7 +37,7 @@ class Placement:
         """Give each free item to the least loaded subscriber of its topic, rarest topics first.
 
         Args:
-            free: By topic with subscribers, how many items nothing has.
+            free: By topic with subscribers, how many items no subscriber has.
         """
         for topic in sorted(free, key=lambda topic: (len(self.takers[topic]), topic)):
             lightest = [(self.loads[taker], taker) for taker in self.takers[topic]]

@@ -1,8 +1,8 @@
-"""What a member and a leader do next, decided from facts: without I/O, threads, or a clock.
+"""Next steps of a member and a leader, decided from facts: without I/O, threads, or a clock.
 
-`member_next` and `leader_next` answer one step at a time. The engine carries the step out, notes
+`member_next` and `leader_next` return one step at a time. The engine carries the step out, notes
 the outcome by a method of the facts, and asks again. Time enters as the field ``now``, and random
-text as the field ``nonce``; so the same facts have the same answer, on every machine, and the model
+text as the field ``nonce``; so the same facts give the same step, on every machine, and the model
 of `tests/unit/coordinator` runs the code that ships.
 """
 

@@ -1,4 +1,4 @@
-"""Which members stand for election: few in a large group, so that few race when a leader dies.
+"""Members that stand for election: few in a large group, so that few race when a leader dies.
 
 Up to 32 members all stand. In a larger group five do, those with the lowest checksums of their
 ids, and the leader; each learns it from its assignment. A member that has no assignment yet stands
@@ -14,9 +14,9 @@ from zlib import crc32
 from kip30.coordinator.records import PresentMember, StateRecord
 
 FEW = 32
-"""Up to how many members all stand."""
+"""Largest group in which all members stand."""
 STANDBYS = 5
-"""How many stand in a larger group, besides the leader."""
+"""Number of members that stand in a larger group, besides the leader."""
 
 
 class CandidacyFacts(NamedTuple):

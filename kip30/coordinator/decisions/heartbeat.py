@@ -19,7 +19,7 @@ _BEATS_PER_LOOK = 3
 
 
 class HeartbeatFacts(NamedTuple):
-    """What the next step of the heartbeat task depends on.
+    """Facts on which the next step of the heartbeat task depends.
 
     Attributes:
         now: The present, on any clock that never goes back.

@@ -46,7 +46,7 @@ from kip30.coordinator.voting import Vote, vote
 from kip30.driver.records import Condition, Version
 
 _AT_ONCE = 4
-"""How many rounds may follow each other before a follow-up has to wait: a hand-over takes two."""
+"""Number of rounds in a row before a follow-up has to wait: a hand-over takes two."""
 
 _MOST_DOUBLINGS = 5
 """A restart of one process after the other makes one round after the other: none may wait long."""

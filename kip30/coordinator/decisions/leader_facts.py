@@ -1,4 +1,4 @@
-"""What the leader of a group knows during one term, and what it knows after each step.
+"""Facts known to the leader of a group during one term, and their changes after each step.
 
 `LeaderFacts` are immutable, and start from scratch with each term: a successor times the grace of
 static members and the deadline of a round from when it took over, and reads the committed
@@ -29,14 +29,14 @@ _LIMITS = PackingLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderRules:
-    """What stays the same during a term.
+    """Properties of a term that do not change.
 
     Attributes:
         member_id: The leader's own.
         epoch: That of its term.
         config: Its own settings, which hold for the group while it leads.
         session_timeout_seconds: The locator's.
-        limits: Up to which sizes it packs assignments.
+        limits: The sizes up to which it packs assignments.
     """
 
     member_id: str
@@ -47,7 +47,7 @@ class LeaderRules:
 
     @property
     def grace_seconds(self) -> float:
-        """How long the share of a static member that is gone is kept."""
+        """Seconds for which the share of an absent static member is kept."""
         grace = self.config.static_grace_seconds
         return self.session_timeout_seconds if grace is None else grace
 
@@ -59,7 +59,7 @@ class LeaderFacts:
     Attributes:
         now: The present, on any clock that never goes back; `at` sets it.
         nonce: A random text that no record has yet; new for each call of `leader_next`.
-        rules: What stays the same.
+        rules: The properties of the term that do not change.
         reading: The newest state; None while it must be read.
         members: The members of the group, by the newest reading or notification.
         is_group_read: Whether `members` is a linearizable reading that the leader asked for, and
@@ -67,7 +67,7 @@ class LeaderFacts:
         parts: The parts read of the committed assignment, by number; None for a part that is gone.
         roster: The assignments of the last generation; None while they must be read.
         roster_attempt: Of which publication they are.
-        instances: What the keys of static instances that are gone said when they were read.
+        instances: The values of the keys of absent static instances when they were read.
         known: The newest record of each static instance that was in the last generation.
         absent_since: When an instance of the roster was first found to be gone.
         noticed_at: When the cause of the next round was first seen; None while there is none.
@@ -104,7 +104,7 @@ class LeaderFacts:
         """The newest known state; None if there is none, or none was read."""
         return None if self.reading is None else self.reading.record
 
-    # -- what came of a step
+    # -- outcomes of a step
 
     def at(self, now: float, nonce: str = "") -> "LeaderFacts":
         """Let time pass: before each call of `leader_next`, and before an answer is noted.
@@ -162,7 +162,7 @@ class LeaderFacts:
         return facts if facts.missing_parts() else _noted(_with_all_parts(facts))
 
     def read_instances(self, instances: Mapping[str, str]) -> "LeaderFacts":
-        """Note what the keys of static instances say; ``""`` for an empty or missing one."""
+        """Note the values of the keys of static instances; ``""`` for an empty or missing one."""
         return _noted(replace(self, instances={**self.instances, **instances}))
 
     def assigning(self, vote: Vote) -> "LeaderFacts":

@@ -197,7 +197,7 @@ def _may_take_up(facts: MemberFacts, record: MemberRecord, state: StateRecord) -
     if state.generation == 0 or _is_current(facts, state):
         return False
     if record.round == 0:
-        return not state.is_preparing  # what its instance had is adopted only while it is stable
+        return not state.is_preparing  # the share of its instance is adopted only while STABLE
     return is_at_least_joined(record, state)
 
 

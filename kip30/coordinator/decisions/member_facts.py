@@ -1,7 +1,7 @@
-"""What a member knows, and what it knows after each step.
+"""Facts known to a member, and their changes after each step.
 
 `MemberFacts` are immutable: every method returns new ones. Only the polling thread may replace
-them. A field is what was acknowledged, unless it says otherwise.
+them. A field holds the acknowledged value, unless it says otherwise.
 """
 
 import math
@@ -23,7 +23,7 @@ from kip30.driver.records import Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberProfile:
-    """What stays the same while a member lives.
+    """Properties of a member that do not change.
 
     Attributes:
         member_id: Made by the member, with a random part.
@@ -47,7 +47,7 @@ class MemberProfile:
 
     @property
     def is_static(self) -> bool:
-        """Whether the member has a group instance id."""
+        """True if the member has a group instance id."""
         return self.instance != self.member_id
 
 
@@ -68,7 +68,7 @@ class StateReading(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """What one part of an assignment says of the own instance.
+    """Result of a search for the own instance in one part of an assignment.
 
     Attributes:
         attempt: Of which publication.
@@ -86,7 +86,7 @@ class MemberFacts:
     Attributes:
         now: The present, on the clock of the lease; `at` sets it.
         nonce: A random text that no record has yet; new for each call of `member_next`.
-        profile: What stays the same.
+        profile: The properties of the member that do not change.
         reading: The newest state; None while it must be read.
         arrived_at: When it arrived.
         claim: The version at which this member wrote the key of its instance; None before.
@@ -125,7 +125,7 @@ class MemberFacts:
 
     @property
     def deadline(self) -> float:
-        """Until when the share is valid (`share_deadline`)."""
+        """Time until which the share is valid (`share_deadline`)."""
         return share_deadline(
             self.own,
             lease_deadline=self.lease_deadline,

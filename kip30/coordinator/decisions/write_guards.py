@@ -1,4 +1,4 @@
-"""Which versions guard a write of the application, and what a refused write means (K34, K69).
+"""Versions that guard a write of the application, and the meaning of a refused write (K34, K69).
 
 A write is guarded by the newest version of the state that the member has seen with its share
 unchanged, and by the version at which a static member has taken its instance. So it passes in the

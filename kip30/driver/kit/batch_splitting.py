@@ -6,7 +6,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def parts(  # noqa: PLR0913  a request has so many limits
+def parts(  # noqa: PLR0913  one for each limit of a request
     items: Iterable[T],
     size: Callable[[T], int],
     *,

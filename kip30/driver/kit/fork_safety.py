@@ -33,9 +33,9 @@ class Uninterrupted:
         """Let a fork wait for up to *seconds*. Create few: they are never freed."""
         self._seconds = seconds
         self._inside: dict[int, int] = {}
-        """How deep each thread is inside, by its ident; written under `_changed`."""
+        """Depth of each thread inside, by its ident; written under `_changed`."""
         self._forks = 0
-        """How many forks wait or are under way; written under `_changed`."""
+        """Number of forks that wait or are under way; written under `_changed`."""
         self._changed = threading.Condition()
         _sections.append(self)
 
@@ -86,9 +86,9 @@ _sections: list[Uninterrupted] = []
 _open: weakref.WeakSet[Forkable] = weakref.WeakSet()
 _kept: list[Forkable] = []
 _has_used_stores = False
-"""Whether this process or one that it was forked from has opened a backend."""
+"""True if this process or one that it was forked from has opened a backend."""
 _is_child = False
-"""Whether it had when this process was forked."""
+"""Value of `_has_used_stores` when this process was forked."""
 
 
 def register(thing: Forkable) -> None:

@@ -1,4 +1,4 @@
-"""How a backend ends: once, and automatically when nothing refers to it any longer."""
+"""Closing of a backend: once, and automatically when nothing refers to it any longer."""
 
 import threading
 import weakref
@@ -12,7 +12,7 @@ class CloseOnce:
     """Runs a close function once; further callers wait until it has finished."""
 
     def __init__(self, is_awaited: Callable[[], bool]) -> None:
-        """Start open; *is_awaited* says whether others wait for this thread: it must not wait."""
+        """Start open; a caller does not wait if *is_awaited* returns that others wait for it."""
         self._is_awaited = is_awaited
         # The first caller takes the lock for good, and sets the event in the end.
         self._begun = threading.Lock()
@@ -29,7 +29,7 @@ class CloseOnce:
             self._over.wait()
 
     def forgo(self) -> None:
-        """In a forked child: mark it closed without closing: the resources are the parent's."""
+        """Mark it closed in a forked child, without closing: the resources are the parent's."""
         # A thread that the child does not have may hold the event's own lock.
         self._begun, self._over = threading.Lock(), threading.Event()
         self._begun.acquire()
@@ -41,14 +41,15 @@ def do_nothing(*_arguments: object) -> None:
 
 
 def on_thread_of(*names: str) -> Callable[[], bool]:
-    """Return a function that says if the thread's name begins with one of *names*."""
+    """Return a function that checks whether the thread's name begins with one of *names*."""
     return lambda: threading.current_thread().name.startswith(names)
 
 
 def close_when_dropped(owner: object, close: Callable[[], None]) -> "weakref.finalize[..., Any]":
     """Call *close* when *owner* is garbage, but not at the end of the process.
 
-    What *close* belongs to must not refer to *owner*. `weakref.finalize.detach` undoes this.
+    The object that *close* belongs to must not refer to *owner*. `weakref.finalize.detach` undoes
+    this.
     """
     finalizer = weakref.finalize(owner, close)
     finalizer.atexit = False

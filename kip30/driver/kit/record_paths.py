@@ -1,4 +1,4 @@
-"""Which paths the records of a target have, in stores with keys, and a page of all names."""
+"""Paths of the records of a target, in stores with keys, and a page of all names."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ def leader_path(paths: Paths, service: str) -> str:
 def path_of(paths: Paths, target: Target) -> str:
     """Return the path of the only record of *target*.
 
-    Of a group or a namespace, return what the paths of all records begin with: it ends with a
+    For a group or a namespace, return the prefix of the paths of all records, which ends with a
     slash.
     """
     match target.kind:

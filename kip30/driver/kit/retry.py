@@ -1,4 +1,4 @@
-"""When a task retries after a failure: growing backoff, with jitter."""
+"""The time of a task's retry after a failure: growing backoff, with jitter."""
 
 import math
 import random

@@ -27,7 +27,7 @@ _AFTER_TROUBLE = 0.1
 
 
 class Leased(Protocol):
-    """What the store ties claims to, and until when its holder may believe in it."""
+    """A session that the store ties claims to, and the lease that its holder relies on."""
 
     @property
     def lease(self) -> Lease:
@@ -52,7 +52,7 @@ class CurrentSession(Generic[S]):
         """Use the given requests of the store. Each may raise kip30's errors.
 
         Args:
-            open_one: Opens a session by a time of `time.monotonic`, and has nothing done if it
+            open_one: Opens a session by a time of `time.monotonic`, and has done nothing if it
                 raises a `DefiniteError`.
             end: Ends a session in the store with all that it holds, by such a time. A missing
             session counts as ended.
@@ -77,7 +77,7 @@ class CurrentSession(Generic[S]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` was called."""
+        """True once `close` was called."""
         return self._closed
 
     def known(self) -> S | None:
@@ -180,11 +180,11 @@ class Renewal(Generic[S]):
         """Send renewals by *renew*, and retry them soon while they fail.
 
         Args:
-            clock: That of the leases.
-            timer: Runs the renewals. What it calls does not wait.
-            renew: Sends a renewal that may take that many seconds. Its answer is false if the store
-                no longer knows the session. It must come from what a quorum agrees on: a server
-                that is cut off from the others may renew what they have ended.
+            clock: The clock of the leases.
+            timer: Runs the renewals. The functions that it calls do not wait.
+            renew: Sends a renewal that may take the given seconds. Its answer is false if the store
+                no longer knows the session. A quorum must agree on the answer: a server that is
+                cut off from the others may renew a session that they have ended.
             per_timeout: How many renewals fit into the session timeout.
         """
         self._clock = clock

@@ -22,13 +22,13 @@ _ENDED = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError)
 
 @dataclass(frozen=True, kw_only=True)
 class TlsProbe:
-    """How a store's client speaks to its servers.
+    """Probe of servers that a store's client could not connect to.
 
     Attributes:
-        files: The settings it speaks TLS by; of a client that does not, those that it could set.
+        files: The settings the client speaks TLS by; if it does not, those that it could set.
         is_encrypted: Whether it speaks TLS.
         addresses: The key of the setting that names the servers.
-        protocols: What it offers to speak over TLS (ALPN).
+        protocols: The protocols that it offers over TLS (ALPN).
         is_lenient: Whether it accepts certificates that only Python's strict mode refuses.
         seconds: How long one look at one server may take.
     """

@@ -13,7 +13,7 @@ class TlsSettings(Protocol):
 
     @property
     def tls(self) -> bool:
-        """Whether TLS is wanted in any case."""
+        """True if TLS is used even without any of the files."""
         ...
 
     @property

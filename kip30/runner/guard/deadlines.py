@@ -1,10 +1,10 @@
-"""When a command must end, as fractions of the lease timeout T before the lease's deadline.
+"""Deadlines of a command, as fractions of the lease timeout T before the lease's deadline.
 
 Renewals are sent every T/3, and the deadline the holder sees is the store's less a margin
 (a tenth of T or so). While renewals succeed it is never closer than 2T/3 less the margin; with
 one renewal lost, T/3 less the margin, that is 0.23 T, and the runner's copy of it is up to T/20
 older: 0.18 T. So the first signal, at T/6, needs two renewals to fail. SIGKILL follows at T/12.
-What is left after that, T/12 and the margin, is for the kernel to carry it out. The kernel's own
+The time left after that, T/12 and the margin, is for the kernel to carry it out. The kernel's own
 timer, which fires if the guard itself is stalled, is set to T/24.
 """
 

@@ -1,4 +1,4 @@
-"""The order to start a command: what to execute, and how its environment differs.
+"""The order to start a command: its program and arguments, and the changes to its environment.
 
 It has a file of its own, because an environment is longer than a packet may be. All of it is text
 that ends with a NUL, which neither an argument nor a variable can contain.

@@ -32,17 +32,17 @@ class SharedMemory:
     """The values that both sides see. Times are nanoseconds since boot, spans nanoseconds."""
 
     deadline: _Cell = _Cell(0)
-    """When the lease ends unless renewed; written by the runner."""
+    """Time at which the lease ends unless renewed; written by the runner."""
     timeout: _Cell = _Cell(1)
-    """How long the store keeps the lease without renewal."""
+    """Span for which the store keeps the lease without renewal."""
     grace: _Cell = _Cell(2)
-    """How long a command may take to end after the first signal."""
+    """Span that a command may take to end after the first signal."""
     beat: _Cell = _Cell(3)
-    """When the guard was last seen at work; written by the guard."""
+    """Time at which the guard was last seen at work; written by the guard."""
     command: _Cell = _Cell(4)
     """The command's process id, 0 before it is started; written by the guard."""
     stops: _Cell = _Cell(5)
-    """How often the terminal has stopped the command; written by the guard."""
+    """Number of times the terminal has stopped the command; written by the guard."""
 
     def __init__(self, descriptor: int) -> None:
         """Map the memory behind *descriptor*, which may be closed afterwards."""

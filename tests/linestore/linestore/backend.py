@@ -1,4 +1,4 @@
-"""What the entry point names: connects, declares, and hands out the four drivers."""
+"""The class that the entry point names: connects, declares, and provides the four drivers."""
 
 from collections.abc import Mapping
 

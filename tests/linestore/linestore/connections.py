@@ -14,7 +14,7 @@ from kip30.errors import ClosedError
 from linestore.errors import lost, refused, unsent
 
 MOST_IDLE = 8
-"""How many connections are kept; a thousand threads that once asked at a time leave no more."""
+"""Most idle connections that are kept, even after a thousand threads asked at a time."""
 _LEAST_SECONDS = 0.001
 _CHUNK = 64 * 1024
 

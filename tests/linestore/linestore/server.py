@@ -1,8 +1,8 @@
 """The store itself, which is not a part of the backend: ``python -m linestore.server PORT FILE``.
 
-It keeps bytes under keys, and answers one JSON object with another, a line each. Everything it does
-has a revision, and every key those of its creation and of its last write. A key on a lease goes
-when that ends. What is acknowledged is in FILE, which the next process reads.
+It keeps bytes under keys, and answers one JSON object with another, a line each. Every change
+has a revision, and every key those of its creation and of its last write. A key on a lease is
+removed when the lease ends. Acknowledged changes are in FILE, which the next process reads.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ Answer = dict[str, Any]
 
 
 class RefusedError(Exception):
-    """What the server does not do; the text is the code that it answers with."""
+    """A request that the server refuses; the text is the code in its answer."""
 
 
 class Store:
@@ -41,7 +41,7 @@ class Store:
             self._write({"store": self.ident})
 
     def grant(self, seconds: float) -> Answer:
-        """Make a lease, which ends after so many *seconds* without a renewal."""
+        """Make a lease, which ends after *seconds* without a renewal."""
         lease = secrets.token_hex(8)
         self._write({"grant": lease, "seconds": seconds})
         return {"lease": lease}
@@ -71,7 +71,7 @@ class Store:
         return {"found": found}
 
     def commit(self, commits: list[Answer]) -> Answer:
-        """Do each of *commits* if what it checks holds; answer what was found at those keys."""
+        """Do each of *commits* whose checks hold; return the records found at the checked keys."""
         return {"outcomes": [self._commit(**one) for one in commits]}
 
     def expire(self) -> None:
@@ -136,7 +136,7 @@ async def _answer(store: Store, request: Answer) -> Answer:
 
 
 async def _wait(store: Store, after: int, ident: str, seconds: float) -> None:
-    """Return when there is a revision *after* that, or *ident* is another store."""
+    """Wait for a revision above *after*, or a store other than *ident*, for at most *seconds*."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds), store.changed:
             await store.changed.wait_for(lambda: store.revision > after or store.ident != ident)

@@ -1,4 +1,4 @@
-"""How the conformance suite runs the server: ``kip30 conform --server line``."""
+"""The server as the conformance suite runs it: ``kip30 conform --server line``."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""What an operator can say about the line store."""
+"""Configuration of the line store."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What kip30 needs of the server, request by request."""
+"""Requests to the server, one for each operation that kip30 needs."""
 
 import base64
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a mutant of the pipeline is: a change of its source text, and a test that fails with it."""
+"""A mutant of the pipeline: a change of its source text, and a test that fails with it."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,8 +11,8 @@ class Edit(NamedTuple):
 
     Attributes:
         file: A module, such as ``kip30/pipeline/restore_and_migrate.py``.
-        old: What it has exactly once.
-        new: What it has instead.
+        old: The text that it has exactly once.
+        new: The text in its place.
     """
 
     file: str
@@ -25,7 +25,7 @@ class Mutant(NamedTuple):
 
     Attributes:
         node: The test that fails.
-        edits: What the mistake is.
+        edits: The changes that make the mistake.
     """
 
     node: str

@@ -1,4 +1,4 @@
-"""Mutants of snapshots: what is read, once and of one moment, and how a run goes on."""
+"""Mutants of snapshots: records read once and as of one moment, and runs that are resumed."""
 
 from .mutant import Mutant, mutant
 
@@ -42,7 +42,7 @@ READING: dict[str, Mutant] = {
         ("scan_files.py", "[hashed(key, _SEED) for key in keys]", "[_SEED for _ in keys]"),
     ),
     "P03-digest-with-the-version": mutant(
-        f"{_SNAPSHOT}::test_how_it_is_cut_changes_nothing[7-1]",
+        f"{_SNAPSHOT}::test_the_cut_into_spans_does_not_change_a_snapshot[7-1]",
         (
             "scan_files.py",
             "digests(keys, values, is_raw=is_raw)",
@@ -50,7 +50,7 @@ READING: dict[str, Mutant] = {
         ),
     ),
     "P03-a-slot-without-spans-loses-them": mutant(
-        f"{_SNAPSHOT}::test_how_it_is_cut_changes_nothing[1-16]",
+        f"{_SNAPSHOT}::test_the_cut_into_spans_does_not_change_a_snapshot[1-16]",
         ("waves.py", "for group in groups]", "for group in groups[: len(spans) - 1 or 1]]"),
     ),
     "P04-done-waves-are-read-again": mutant(

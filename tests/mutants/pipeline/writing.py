@@ -1,4 +1,4 @@
-"""Mutants of restoring and repairing: what is written, once, by one driver, and how it counts."""
+"""Mutants of restoring and repairing: records written once, by one driver, and their counts."""
 
 from .mutant import Mutant, mutant
 

@@ -1,4 +1,4 @@
-"""The store itself: to this backend what a server, and the library that talks to it, is to others.
+"""The store itself, in the place of another backend's server and the library that talks to it.
 
 It knows tables of records and nothing of members, leaders or futures.
 """
@@ -24,7 +24,7 @@ class Record(NamedTuple):
 
 
 class Memory:
-    """All records of one namespace. Whoever reads and then writes holds `lock` meanwhile."""
+    """All records of one namespace. A caller that reads and then writes holds `lock` meanwhile."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -94,7 +94,7 @@ class Memory:
 
 
 _SINGLE = {Kind.VALUE: Kind.NAMESPACE, Kind.MEMBER: Kind.GROUP}
-"""What is one record, and the kind of the table that it stands in."""
+"""Kinds that are one record, and the kind of the table that it stands in."""
 
 _SPACES: dict[str, Memory] = {}
 

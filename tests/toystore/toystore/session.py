@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Session(NamedTuple):
-    """To this store a session is nothing but its lease."""
+    """A session, which in this store is nothing but its lease."""
 
     lease: Lease
 
@@ -48,7 +48,7 @@ class Sessions:
             with self._memory.lock:
                 self.gate.check()
                 return Completed(work())
-        except Exception as error:  # noqa: BLE001  a future carries whatever it is
+        except Exception as error:  # noqa: BLE001  a future carries any error
             return failed(translate(error))
 
     def lease(self) -> Lease:
@@ -61,13 +61,13 @@ class Sessions:
         return record is not None and record.entry.version == claim.entry.version
 
     def release(self, target: Target, claim: Claim) -> Future[None]:
-        """Remove what *claim* put there, unless it is gone or another one's."""
+        """Remove what *claim* put there, unless it is gone or another claim's."""
         return self.answer(
             lambda: self._memory.remove(target) if self.holds(target, claim) else None
         )
 
     def expire_session(self) -> None:
-        """End the session as a store does that has not heard of its client for too long.
+        """End the session, as a store does that has not heard from its client for too long.
 
         For tests. Clients in the same process notice at once.
         """

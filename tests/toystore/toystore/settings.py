@@ -1,4 +1,4 @@
-"""What an operator can say about the toy store."""
+"""Configuration of the toy store."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What is made of the checkpoints of many deletions, which no store is needed for."""
+"""The verdict on the checkpoints of many deletions; it needs no store."""
 
 from dataclasses import replace
 

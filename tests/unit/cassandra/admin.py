@@ -1,4 +1,4 @@
-"""What an administrator tells a server."""
+"""Statements of an administrator to a server."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -29,7 +29,7 @@ class Admin:
         self._session: Any = self._cluster.connect()
 
     def tell(self, cql: str, *values: object) -> Sequence[dict[str, Any]]:
-        """Have *cql* done, with *values* for its ``%s``."""
+        """Execute *cql* with *values* for its ``%s``, and return the rows."""
         return list(self._session.execute(cql, values or None) or ())
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What ``kip30 doctor`` tells somebody whose store is out of order."""
+"""The findings of ``kip30 doctor`` about a store that is out of order."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ from kip30.config import Written
 
 
 class Visit(NamedTuple):
-    """What it found to be wrong, and its exit code."""
+    """The failures that a run found, and its exit code."""
 
     wrong: list[str]
     exit_code: int
 
 
 def visit(**settings: Written) -> Visit:
-    """Have a store examined that *settings* reach."""
+    """Run the doctor on the store that *settings* reach."""
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     result = CliRunner().invoke(program, ["doctor", *words], prog_name="kip30")
     lines = result.stdout.splitlines()
@@ -24,7 +24,7 @@ def visit(**settings: Written) -> Visit:
 
 
 def diagnosis(**settings: Written) -> str:
-    """Return the one thing that keeps a client with *settings* from connecting."""
+    """Return the only failure, which keeps a client with *settings* from connecting."""
     (wrong,), exit_code = visit(**settings)
     assert exit_code == 3
     _, step, _, detail = wrong.split("\t")

@@ -1,4 +1,4 @@
-"""What the store has of a member, and which ends first: that, or the member's belief in itself."""
+"""The row of a member in the store, and which ends first: the row, or the member's validity."""
 
 import time
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from kip30_conformance.polling import time_scale
 from .admin import Admin
 
 ROW_SECONDS = 4
-"""How long rows live under the session timeout of the tests' clients."""
+"""Seconds that rows live under the session timeout of the tests' clients."""
 
 
 def row(admin: Admin, namespace: str) -> dict[str, object] | None:
-    """Return what the store has of the member ``m`` of ``g``."""
+    """Return the row of the member ``m`` of ``g``; None if there is none."""
     rows = admin.tell(
         "SELECT nonce, TTL(nonce) AS seconds FROM kip30.members"
         " WHERE root = %s AND in_group = 'g' AND id = 'm'",
@@ -23,9 +23,9 @@ def row(admin: Admin, namespace: str) -> dict[str, object] | None:
 
 
 def ends(member: Member, nodes: Sequence[Admin], namespace: str) -> tuple[float, float]:
-    """Return when *member* was found not to believe in itself, and one of *nodes* without its row.
+    """Return when *member* was found invalid, and when one of *nodes* was found without its row.
 
-    The member is asked after the nodes: if it still believes when a row is gone, it never ended.
+    The member is checked after the nodes: if it is still valid when a row is gone, it never ended.
     """
     ended = float("inf")
     until = time.monotonic() + 3 * ROW_SECONDS * time_scale()

@@ -1,4 +1,4 @@
-"""What a scanner shows of a store."""
+"""Scanners of a store, and the records that they return."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -31,14 +31,14 @@ def pages_of(store: ScanDriver, rows: int) -> Iterator[Page]:
 
 
 def rows_of(store: ScanDriver, rows: int = 1_000) -> list[Row]:
-    """Return the records of the whole view of *store*; nothing else may be there."""
+    """Return the records of the whole view of *store*; none may be rejected."""
     pages = [*pages_of(store, rows)]
     assert [one for page in pages for one in page.rejected] == []
     return [row for page in pages for row in page.rows]
 
 
 def sizes_of(store: ScanDriver, rows: int) -> list[int]:
-    """Return how many rows each span has, as the plan says."""
+    """Return the number of rows of each span, according to the plan."""
     return [span.rows for span in store.plan(store.position(), rows)]
 
 
@@ -48,6 +48,6 @@ def keys_of(rows: Iterable[Row]) -> Counter[str]:
 
 
 def is_there(admin: Admin, keyspace: str) -> bool:
-    """Return whether there is a *keyspace*."""
+    """Return whether *keyspace* exists."""
     found = "SELECT * FROM system_schema.keyspaces WHERE keyspace_name = %s"
     return bool(admin.tell(found, keyspace))

@@ -1,4 +1,4 @@
-"""Who lost a session claims anew, also under the nonce of before."""
+"""New claims after a lost session, also under the nonce of the earlier claim."""
 
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -1,4 +1,4 @@
-"""What a request knows of its own attempts when an answer comes."""
+"""The attempts of a request, and its knowledge of them when a response arrives."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,14 +18,14 @@ DONE: Row = {"[applied]": True}
 
 
 class Attempt(NamedTuple):
-    """What was sent, to be answered by hand."""
+    """One attempt that was sent; the test responds to it."""
 
     answered: Callable[[Sequence[Row]], None]
     failed: Callable[[Failure], None]
 
 
 class ByHand:
-    """Stands for the connections to nodes: nothing is sent, and tests answer."""
+    """Stands in for the connections to nodes: nothing is sent, and tests respond."""
 
     def __init__(self) -> None:
         self.hosts = [object()]

@@ -1,4 +1,4 @@
-"""What is under way when a client is closed."""
+"""Requests and claims that are under way when a client is closed."""
 
 import time
 from concurrent.futures import Future
@@ -82,7 +82,7 @@ def _put(backend: Backend, name: str) -> Future[Version]:
 
 
 def _held(admin: Admin, namespace: str) -> list[object]:
-    """Return what members and leaders there are."""
+    """Return the nonces of the members of ``g`` and of the leader of ``s``."""
     members = admin.tell(
         "SELECT nonce FROM kip30.members WHERE root = %s AND in_group = 'g'", namespace
     )

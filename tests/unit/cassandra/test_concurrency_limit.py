@@ -1,4 +1,4 @@
-"""Only so much at a time, whoever asks, and whenever it ends."""
+"""A limited amount of work at a time, from any thread, whenever the work ends."""
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +14,7 @@ SECONDS = 30
 
 
 class Works:
-    """Counts what is under way; each piece is ended by another thread."""
+    """Counts the work under way; another thread ends each piece."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self.under_way = self.peak = 0

@@ -1,4 +1,4 @@
-"""Many processes at one partition: each gets its turn, and each is told what became of it."""
+"""Many processes at one partition: each gets its turn, and the result of its request."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ PATIENT: dict[str, Written] = {
     "plugin.operation.timeout.ms": round(5000 * time_scale()),
     "plugin.session.timeout.ms": round(10_000 * time_scale()),
 }
-"""What is so by default, on a machine of the usual speed."""
+"""The default timeouts, on a machine of the usual speed."""
 
 pytestmark = [pytest.mark.large, pytest.mark.timeout(300)]
 

@@ -1,4 +1,4 @@
-"""One deadline for an operation, whatever has to be asked for it."""
+"""One deadline for an operation, however many requests it needs."""
 
 import time
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ SECONDS = 5.0
 
 
 class Scripted:
-    """Stands for `Calls`: answers by a script, and notes by when each answer was wanted."""
+    """Stands in for `Calls`: answers by a script, and records the deadline of each request."""
 
     seconds = SECONDS
     root = ""

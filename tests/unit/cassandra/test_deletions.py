@@ -49,7 +49,7 @@ def open_client(ensemble: Ensemble, namespace: str) -> Iterator[Open]:
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fold as much more often as the node reads past less."""
+    """Fold ten times as often as by default."""
     monkeypatch.setattr(tombstone_folding, "EVERY", tombstone_folding.EVERY // 10)
 
 
@@ -66,7 +66,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def pass_through(client: PluginLocator, pool: ThreadPoolExecutor, jobs: int) -> list[float]:
-    """Put and delete so many keys of ``jobs``; return how long each batch of them took."""
+    """Put and delete *jobs* keys of ``jobs``; return how long each batch of them took."""
     storage, took = client.storage(), list[float]()
     for first in range(0, jobs, BATCH):
         names = [f"jobs/{first + i:07}" for i in range(BATCH)]
@@ -78,7 +78,7 @@ def pass_through(client: PluginLocator, pool: ThreadPoolExecutor, jobs: int) -> 
 
 
 def signature(client: PluginLocator, namespace: str) -> object:
-    """Read what settles a lost answer."""
+    """Return the signatures that settle writes whose response was lost."""
     backend: Any = client.backend
     calls = backend._resources.calls
     asked = calls.statements.bind("read_done", namespace, "jobs")

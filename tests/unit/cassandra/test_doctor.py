@@ -1,4 +1,4 @@
-"""What an operator reads whose cluster is not there, or not as it should be."""
+"""Reports of the doctor on a cluster that is not there, or not as it should be."""
 
 import socket
 from collections.abc import Iterator

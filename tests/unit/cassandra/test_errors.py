@@ -1,4 +1,4 @@
-"""What is certain about a failed request, and what is not."""
+"""Certain and uncertain outcomes of failed requests."""
 
 import pytest
 

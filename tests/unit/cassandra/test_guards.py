@@ -1,4 +1,4 @@
-"""Which guarded writes travel in one batch."""
+"""Guarded writes that one batch can carry, and those that it cannot."""
 
 import time
 from collections import deque

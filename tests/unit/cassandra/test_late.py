@@ -1,4 +1,4 @@
-"""What arrives late: answers to claims, and requests that nobody counts on any more."""
+"""Late arrivals: responses to claims, and requests that no client counts on any more."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -122,13 +122,13 @@ def _renewed(claim: Claim) -> None:
 
 
 def _overwrite(admin: Admin, namespace: str, old: str, new: str) -> None:
-    """Do what an update would do that arrives now."""
+    """Write what an update that arrives now would write."""
     (answer,) = admin.tell(_UPDATE, new, namespace, old)
     assert answer["[applied]"]
 
 
 def _after_rounds(sessions: Sessions, rounds: int) -> Callable[[Session, Holding], bool]:
-    """Return `Sessions.holds`, preceded so many times by a round that had nothing to renew."""
+    """Return `Sessions.holds`, with an empty round of renewals before its first *rounds* calls."""
     holds, left = sessions.holds, iter(range(rounds))
 
     def late(session: Session, holding: Holding) -> bool:
@@ -146,7 +146,7 @@ def _led(backend: CassandraBackend, candidate: str) -> Claim:
 
 
 def _write(backend: CassandraBackend, claim: Claim) -> None:
-    """Write as who leads by *claim*."""
+    """Write as the leader that holds *claim*."""
     fence = Fence("s", claim.entry.version.major)
     write = Write(Key("n", "k"), new_nonce(), b"", Condition.ANY, fence)
     backend.storage.write(write).result(WITHIN * time_scale())

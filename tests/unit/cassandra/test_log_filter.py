@@ -1,4 +1,4 @@
-"""What a program sees that has set up no log, or a simple one."""
+"""The log records that a program sees without a logging setup, or with a simple one."""
 
 import logging
 from collections import Counter
@@ -17,7 +17,7 @@ RECONNECTION = "Error attempting to reconnect"
 
 
 class Attempts(logging.Filter):
-    """Sees what the driver says before anybody keeps it from being heard."""
+    """Counts the driver's failures to reconnect, before any other filter drops their records."""
 
     count = 0
 

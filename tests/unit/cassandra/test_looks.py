@@ -1,4 +1,4 @@
-"""Looks at partitions whose nodes do not agree yet, or that vanish between two looks."""
+"""Polls of partitions whose nodes do not agree yet, or that vanish between two polls."""
 
 import itertools
 import threading
@@ -24,13 +24,13 @@ OLD, NEW = Entry(Version(9), "one", b"old"), Entry(Version(10), "other", b"new")
 
 
 class Divided:
-    """Stands for `States`: the newest revision is everywhere, what it is of at few nodes."""
+    """Stands in for `States`: all nodes have the newest revision, few have the write behind it."""
 
     def __init__(self) -> None:
         self.looks = list[bool]()
         self.orders = itertools.count()
 
-    last_stamp = 10**9  # so each look tells again what is known
+    last_stamp = 10**9  # so each poll delivers the known state again
 
     def begin(self, _targets: object) -> tuple[int, Callable[[object], None]]:
         return next(self.orders), lambda _: None
@@ -47,7 +47,7 @@ class Divided:
 
 
 class Watcher:
-    """Notes what it is told."""
+    """Records the last state that it receives."""
 
     def __init__(self) -> None:
         self.target = Target(Kind.VALUE, "n", "k")
@@ -92,7 +92,7 @@ def test_a_partition_that_has_its_first_mark_again(
     eventually(lambda: received.events, what="the absent partition")
     client.storage().put("n/k", "v")
     eventually(lambda: "k" in received.events[-1].entries, within=20, what="what was put")
-    where = "WHERE root = %s AND namespace = 'n'"  # done before the next look, a second later
+    where = "WHERE root = %s AND namespace = 'n'"  # done before the next poll, a second later
     admin.tell(f"DELETE FROM kip30.records {where}", namespace)  # noqa: S608  no input
     eventually(lambda: "k" not in received.events[-1].entries, within=20, what="its removal")
     watch.close()

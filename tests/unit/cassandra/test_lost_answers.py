@@ -1,4 +1,4 @@
-"""A write whose answer was lost is told apart by its signature, whatever others did since."""
+"""Writes whose response was lost: their signature settles them, despite any later writes."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +21,7 @@ PATIENT: dict[str, Written] = {
 
 
 class Deaf(NamedTuple):
-    """A client that can be kept from hearing answers, and how to."""
+    """A client whose responses can be dropped, and the link that drops them."""
 
     storage: Storage[str]
     link: Link

@@ -1,4 +1,4 @@
-"""Whom to ask next, and what requests are numbered by."""
+"""The choice of the next node, and the numbers of requests."""
 
 import time
 

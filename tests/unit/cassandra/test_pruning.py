@@ -21,7 +21,7 @@ OLDER = (
     "UPDATE kip30.leaders SET epoch = %s WHERE root = %s AND service = %s IF epoch = %s"
     " AND fenced = null"
 )
-"""How a kip30 that does not know births claims an epoch, but for the seat."""
+"""Statement by which a kip30 that does not know births claims an epoch, except for the seat."""
 
 UNLED = "UPDATE kip30.leaders SET epoch = 0 WHERE root = %s AND service = %s"
 

@@ -1,4 +1,4 @@
-"""Rows that are back after they were missed, as a renewal leaves them which a node held up."""
+"""Rows that reappear after they were missed, because a node delayed a renewal."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -19,7 +19,7 @@ SESSION_SECONDS = 3.0
 
 
 class Statements(NamedTuple):
-    """How a row is read, and made again."""
+    """Statements that read a row, and insert it again."""
 
     read: str
     make: str
@@ -124,6 +124,6 @@ def _epochs(heard: Recorder[LeaderChange[str]]) -> list[int]:
 
 
 def _remembered(admin: Admin, statements: Statements, namespace: str) -> Callable[[], object]:
-    """Return what makes anew the only row there is now."""
+    """Return a function that inserts the only present row again."""
     (row,) = admin.tell(statements.read, namespace)
     return lambda: admin.tell(statements.make, row["[json]"])

@@ -1,4 +1,4 @@
-"""Reading in bulk: what the suite of all stores cannot know of tables, partitions and tokens."""
+"""Bulk reads of tables, partitions and tokens, which the suite of all stores cannot know."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ def test_missing_tables_are_made_while_a_scanner_is_open(
 def test_a_large_namespace_among_small_ones(
     open_scanner: OpenScanner, open_client: Open, keyspace: str, rows: int
 ) -> None:
-    """In a keyspace of its own: a scan passes the rows of all namespaces in one."""
+    """Use a keyspace of its own, because a scan passes the rows of all namespaces in one."""
     storage = open_client(**PATIENT, **located(keyspace)).storage(BYTES)
     keys = [f"large/{number:04d} é" for number in range(NAMES)]
     keys += [f"small/{number}/{name}" for number in range(NAMESPACES) for name in "ab"]

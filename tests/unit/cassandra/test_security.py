@@ -1,4 +1,4 @@
-"""Servers that want to know who is there, and let roles do only what they were granted."""
+"""Servers that require a login, and let roles do only what they were granted."""
 
 import logging
 from collections.abc import Iterator
@@ -49,13 +49,13 @@ def admin(ensemble: Ensemble) -> Iterator[Admin]:
 def _logged_in(ensemble: Ensemble, name: str, password: str) -> Admin | None:
     try:
         return Admin(ensemble.nodes[0].address, username=name, password=password)
-    except Exception:  # noqa: BLE001  whatever the driver has to say
+    except Exception:  # noqa: BLE001  any error of the driver
         return None
 
 
 @pytest.fixture
 def prepared(open_client: Open, admin: Admin) -> None:
-    """Have the tables made by a role that may, which then owns them, and grant the rest."""
+    """Create the tables as a role that may, and then owns them; grant rights to other roles."""
     open_client(**_as("maker")).close()
     for permission in ("SELECT", "MODIFY"):
         admin.tell(f"GRANT {permission} ON KEYSPACE kip30 TO user")

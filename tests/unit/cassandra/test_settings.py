@@ -1,4 +1,4 @@
-"""What an operator may say."""
+"""Settings that an operator may write, and those that are refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What watches receive when another read of the same value is under way."""
+"""States that watches receive while another read of the same value is under way."""
 
 import time
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ OLD, NEW = 9, 10
 
 
 class Asked:
-    """Stands for `Calls`: what is asked waits until the test has it answered."""
+    """Stands in for `Calls`: each request waits until the test answers it."""
 
     root = "r"
     timer = Timer("test-states")
@@ -54,7 +54,7 @@ class Asked:
 
 
 class World:
-    """One watch of a value, whose looks are begun by the test."""
+    """One watch of a value; the test starts its polls."""
 
     def __init__(self, timer: Timer) -> None:
         asked: Any = Asked()
@@ -70,7 +70,7 @@ class World:
         return self.poll.look([self.watch])
 
     def versions(self, *more: Snapshot) -> list[int]:
-        """Return what was received and read, in the order that it claims."""
+        """Return the versions that were received and read, in the order that they claim."""
         some = sorted([*self.told, *more], key=lambda one: one.order)
         return [one.entries["k"].version.major for one in some]
 
@@ -88,7 +88,7 @@ def test_a_look_that_sees_the_older_state_does_not_pass_for_a_later_one(world: W
     world.asked.answer("read_rev", OLD)
     world.asked.answer("read_records", NEW)
     world.asked.answer("read_records", OLD)
-    assert look.result(0)  # it is to look again soon
+    assert look.result(0)  # it must poll again soon
     assert world.versions(baseline.result(0)) == [NEW]
     world.look()
     world.asked.answer("read_rev", NEW)

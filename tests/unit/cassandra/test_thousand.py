@@ -1,4 +1,4 @@
-"""A thousand things that are observed at once: what that costs, and how soon news comes."""
+"""A thousand targets observed at once: the cost, and the delay of notifications."""
 
 import time
 from collections import Counter
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.large
 MANY = 1000
 SOME = 20
 ALLOWED = 0.3
-"""For the two reads, and the write that makes the news; in seconds."""
+"""Seconds for the two reads, and for the write that is observed."""
 
 
 @pytest.fixture
@@ -58,6 +58,6 @@ def test_news_of_one_among_a_thousand_comes_as_declared(
         eventually(partial(heard.__contains__, scope), what=f"news of {scope}")
         late.append(heard[scope] - done)
     declared = watching.backend.limits.observe_seconds
-    # A busy machine delays one or two; a look at a thousand that takes too long delays them all.
+    # A busy machine delays one or two; a poll of a thousand that takes too long delays them all.
     assert sorted(late)[-3] <= (declared + ALLOWED) * time_scale()
     assert sent["requests"] / (time.monotonic() - begun) < MANY / 2

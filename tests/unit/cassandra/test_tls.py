@@ -1,4 +1,4 @@
-"""Servers that speak TLS and demand certificates: what is the same on every store."""
+"""Servers that speak TLS and demand certificates: the cases that are the same on every store."""
 
 from pathlib import Path
 

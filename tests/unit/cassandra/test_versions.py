@@ -1,4 +1,4 @@
-"""Which releases are taken: those whose serial reads miss nothing (CASSANDRA-12126)."""
+"""The accepted releases: those whose serial reads miss nothing (CASSANDRA-12126)."""
 
 from types import SimpleNamespace
 

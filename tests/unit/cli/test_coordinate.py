@@ -151,7 +151,7 @@ def test_few_commands_run_at_once(shell: Shell) -> None:
     ("options", "complaint"),
     [(("--most=2",), "--most needs --each"), (("--each", "--most=0"), "0 is not in the range")],
 )
-def test_how_many_commands_run_is_checked(
+def test_the_number_of_commands_is_checked(
     shell: Shell, options: tuple[str, ...], complaint: str
 ) -> None:
     result = shell(*coordinate("--shards=1", *options, "true"))

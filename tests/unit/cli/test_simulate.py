@@ -1,4 +1,4 @@
-"""``kip30 simulate``: what it prints, the plan that it writes, and its exit codes."""
+"""``kip30 simulate``: its output, the plan that it writes, and its exit codes."""
 
 from pathlib import Path
 

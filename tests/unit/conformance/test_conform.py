@@ -41,7 +41,7 @@ def odd(store: str, config: Path) -> Path:
 
 
 def conform_process(config: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run the command in *config*'s folder, where pytest is told to do something else."""
+    """Run the command in *config*'s folder, where pytest is configured with an unknown option."""
     (config.parent / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
     return subprocess.run(
         [sys.executable, "-m", "kip30", "conform", "--config", str(config), *arguments],
@@ -236,7 +236,7 @@ def test_on_a_terminal_there_is_a_bar(config: Path, tmp_path: Path) -> None:
     ) as running:
         os.close(terminal)
         shown = b""
-        with contextlib.suppress(OSError):  # a terminal that nobody writes to any more
+        with contextlib.suppress(OSError):  # no process has the terminal open any more
             while chunk := os.read(master, 4096):
                 shown += chunk
     os.close(master)

@@ -1,4 +1,4 @@
-"""The judge of shares: what it takes for two runs of an item at once, and for a next run."""
+"""The judge of shares: the ticks that count as two runs of an item at once, or as a next run."""
 
 from collections.abc import Generator
 from contextlib import closing
@@ -18,7 +18,7 @@ def arena(tmp_path: Path) -> Generator[SharingArena]:
 
 
 def write(arena: SharingArena, *ticks: tuple[float, str, int, int, str]) -> None:
-    """Write ticks of processes that are none: their ids are beyond the greatest one."""
+    """Write ticks of processes that do not exist: their ids exceed the greatest possible one."""
     with arena.log.open("a") as log:
         for at, member, since, run, what in ticks:
             log.write(f"{at} {since} {member} {2**30 + run} {run} {what}\n")

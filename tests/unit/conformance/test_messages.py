@@ -1,4 +1,4 @@
-"""What the suite says when something is not as it must be."""
+"""Messages of the suite when an expectation fails."""
 
 import logging
 import os

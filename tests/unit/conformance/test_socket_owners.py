@@ -1,4 +1,4 @@
-"""Whose connection it is, of those that proxies between servers are handed."""
+"""The process that owns a connection which a proxy between servers has accepted."""
 
 import os
 import socket

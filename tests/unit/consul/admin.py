@@ -1,4 +1,4 @@
-"""What an administrator tells a server, and asks of it."""
+"""Requests of an administrator to a server."""
 
 import base64
 import http.client
@@ -17,7 +17,7 @@ class Admin:
         self._token = token
 
     def tell(self, method: str, path: str, content: object = None) -> Any:
-        """Return what the server answers, unless it refuses."""
+        """Return the content of the server's response, unless the server refuses."""
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_SECONDS)
         with closing(connection):
@@ -35,7 +35,7 @@ class Admin:
         assert self.tell("DELETE", f"kv/{key}") is True
 
     def put_exactly(self, key: str, value: bytes) -> None:
-        """Write *key* by a transaction: it is in the body, where no URL can alter it."""
+        """Write *key* by a transaction: its body holds the key, so no URL can alter it."""
         operation = {"Verb": "set", "Key": key, "Value": base64.b64encode(value).decode()}
         self.tell("PUT", "txn", [{"KV": operation}])
 
@@ -45,7 +45,7 @@ class Admin:
         return taken
 
     def get(self, key: str) -> dict[str, Any]:
-        """Return what the server knows of *key*, which is there."""
+        """Return the record of *key*, which must exist."""
         (found,) = self.tell("GET", f"kv/{key}?consistent")
         told: dict[str, Any] = found
         return told
@@ -60,7 +60,7 @@ class Admin:
         return {one["Node"] for one in self.tell("GET", "catalog/nodes?consistent")}
 
     def change_policy(self, name: str, rules: str) -> None:
-        """Have the tokens of `make_token` of that *name* grant what *rules* allow."""
+        """Let the tokens that `make_token` made under *name* grant what *rules* allow."""
         known = self.tell("GET", f"acl/policy/name/{name}")
         self.tell("PUT", f"acl/policy/{known['ID']}", {"Name": name, "Rules": rules})
 

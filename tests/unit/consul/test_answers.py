@@ -1,4 +1,4 @@
-"""What answers mean, and whose they are."""
+"""Responses: their meaning, and whether Consul sent them."""
 
 from collections.abc import Mapping
 from http.client import HTTPMessage

@@ -1,4 +1,4 @@
-"""What stands between a client and the servers, and answers in their place."""
+"""A proxy between a client and the servers that responds in their place."""
 
 import http.client
 import threading
@@ -18,7 +18,7 @@ from tests.unit.clients import Open
 
 
 class Between(ThreadingHTTPServer):
-    """Passes requests on to the server at *port*, but for those that it answers itself."""
+    """Passes requests on to the server at *port*, except those that it answers itself."""
 
     daemon_threads = True
 
@@ -49,7 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @override
     def log_message(self, *_arguments: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _passed_on(self, body: bytes) -> tuple[int, bytes, str | None]:
         with closing(http.client.HTTPConnection("127.0.0.1", self.server.port)) as connection:

@@ -33,7 +33,7 @@ NAME = "slow.invalid"
 
 
 class Resolver:
-    """Knows what `NAME` stands for, and says so when it may."""
+    """Resolves `NAME` once the test allows it."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -129,7 +129,7 @@ def test_an_interruption_fails_only_the_next_request(endpoints: Endpoints, waiti
 def test_there_and_back_while_it_connects(
     endpoints: Endpoints, resolver: Resolver, waiting: str
 ) -> None:
-    """Asked last, and in use: that does not make it the server which is being connected to."""
+    """The server that was asked last is in use, but it is not the one being connected to."""
     slow = endpoints.current
     endpoints.leave(slow)
     plain = endpoints.current
@@ -147,7 +147,7 @@ def test_there_and_back_while_it_connects(
 
 @contextmanager
 def _following(endpoints: Endpoints, url: str, hear: AnswerCallback) -> Iterator[BlockingQuery]:
-    """Yield one that begins when it is told to."""
+    """Yield a query whose thread the caller starts."""
     one = BlockingQuery(QueryConnection(endpoints), url, PATIENCE, lambda: hear)
     try:
         yield one

@@ -1,4 +1,4 @@
-"""What becomes of requests that are under way when their backend closes."""
+"""Outcomes of requests that are under way when their backend closes."""
 
 from kip30 import ClosedError, OutcomeUnknownError
 from kip30.driver.records import Condition, Write

@@ -1,4 +1,4 @@
-"""How many connections are kept: as many as there is use for."""
+"""The number of connections that are kept: as many as there is use for."""
 
 import threading
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ def _is_rushed(adapter: Adapter) -> bool:
 
 @contextmanager
 def _waiting(adapter: Adapter, admin: Admin, namespace: str) -> Iterator[threading.Thread]:
-    """Have a request wait for a change, which comes at the end of the with-block."""
+    """Yield the thread of a request that waits for a change, made at the end of the with-block."""
     admin.put(f"{namespace}/k", b"v")
     query = {"index": admin.get(f"{namespace}/k")["ModifyIndex"], "wait": f"{SECONDS}s"}
     codes: list[int] = []

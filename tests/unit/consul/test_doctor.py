@@ -1,4 +1,4 @@
-"""What `kip30 doctor` says of troubles that only Consul has, and what to do about each."""
+"""Reports of `kip30 doctor` on problems that only Consul has, and the remedy for each."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ LIMITED = {
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
-    """Yield a server that wants tokens, and grants no session shorter than most servers do."""
+    """Yield a server that requires tokens, and grants no session shorter than most servers do."""
     acl = (
         '-hcl=session_ttl_min = "10s" acl { enabled = true default_policy = "deny" '
         f'tokens {{ initial_management = "{ROOT}" }} }}'
@@ -61,7 +61,7 @@ def encrypted(authority: Authority, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def _doctor(servers: Ensemble, **consul: object) -> Result:
-    """Return what the doctor says; the ``_`` in the names of settings stand for dots."""
+    """Return the result of the doctor; the ``_`` in the names of settings stand for dots."""
     words = _words(_properties(servers.settings(), **consul))
     return CliRunner().invoke(program, ["doctor", *words], prog_name="kip30")
 
@@ -81,7 +81,7 @@ def _words(properties: Mapping[str, object]) -> list[str]:
 
 
 def _failed(result: Result) -> dict[str, str]:
-    """Return what is said of each step that failed."""
+    """Return the line of each step that failed."""
     lines = [line for line in result.stdout.splitlines() if line.startswith("FAILED")]
     assert bool(lines) == (result.exit_code != 0)
     return {line.split("\t")[1]: line for line in lines}
@@ -154,7 +154,7 @@ def test_too_many_connections_of_one_machine(tmp_path: Path) -> None:
         held.callback(waiting.close)
 
         def is_waiting() -> bool:
-            """Ask for what does not come, unless a connection that was closed still counts."""
+            """Return whether a query waits: it does, unless a closed connection still counts."""
             waiting.close()
             waiting.request("GET", "/v1/kv/none?wait=60s&index=1000000")
             return not is_readable(waiting.sock.fileno(), 1.0)

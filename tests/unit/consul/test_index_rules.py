@@ -1,4 +1,4 @@
-"""Blocking queries: which index is sent after which answer, and what is told."""
+"""Blocking queries: the index sent after each response, and the indexes that are reported."""
 
 import socket
 import threading
@@ -19,7 +19,7 @@ URL = "/v1/kv/k?consistent"
 
 
 class Server:
-    """Gives one answer after the other, each a status and an index, then none any more."""
+    """Sends one response after the other, each a status and an index, and then none."""
 
     def __init__(self, *script: tuple[int, int | None]) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -52,7 +52,7 @@ def _http(status: int, index: int | None) -> bytes:
 
 
 class Listener:
-    """Follows what *server* says, and keeps the indexes that are told."""
+    """Follows *server* by a blocking query, and keeps the indexes that are reported."""
 
     def __init__(self, server: Server) -> None:
         self.heard: list[int] = []

@@ -1,4 +1,4 @@
-"""The `consul` module over kip30's own connections, whichever of the two libraries it is."""
+"""The `consul` module of either library, over kip30's own connections."""
 
 import os
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def client(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     for name in [name for name in os.environ if name.startswith("CONSUL_")]:
         monkeypatch.delenv(name)
-    # What py-consul calls `http_connect` is `connect` to python-consul.
+    # The hook is named `http_connect` in py-consul, and `connect` in python-consul.
     hooks = {"http_connect": adapter, "connect": adapter}
     return type("Client", (base.Consul,), hooks)(dc="dc1")
 

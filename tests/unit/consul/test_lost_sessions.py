@@ -1,4 +1,4 @@
-"""What a client has lost, and the store has not: it is ended there by whoever comes next."""
+"""Sessions that the client has lost but the store has not: the next claim or a close ends them."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def link(ensemble: Ensemble) -> Iterator[Link]:
 
 @pytest.fixture
 def loser(open_client: Open, link: Link) -> ConsulBackend:
-    """Return a backend that has a member in the store, and has given up the session of it."""
+    """Return a backend that has a member in the store, and has lost the session of it."""
     backend = open_client(**link.settings()).backend
     assert isinstance(backend, ConsulBackend)
     backend.membership.claim("g", "m", NONCE, b"").result()
@@ -32,7 +32,7 @@ def loser(open_client: Open, link: Link) -> ConsulBackend:
 
 
 def _lose(backend: ConsulBackend) -> str:
-    """Return the id of the session that is lost."""
+    """Lose the session, and return its id."""
     sessions = backend._resources.sessions
     session = sessions._current.known()
     assert session is not None
@@ -62,7 +62,7 @@ def test_a_claim_that_was_never_sent_is_certainly_not_made(
 def test_a_lost_session_is_ended_although_a_server_does_not_respond(
     ensemble: Ensemble, open_client: Open, link: Link, admin: Admin
 ) -> None:
-    """Both of the addresses are those of one server, which has done it twice in the end."""
+    """Both addresses lead to one server, which has executed the requests twice in the end."""
     addresses = f"{link.settings()['plugin.consul.address']},{ensemble.nodes[0].address}"
     settings = {**link.settings(), "plugin.consul.address": addresses}
     backend = open_client(**settings).backend

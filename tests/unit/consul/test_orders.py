@@ -1,4 +1,4 @@
-"""One order over all answers about each place, also of a store that began to count anew."""
+"""One order over all responses about each place, also of a store that restarted its count."""
 
 import threading
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ def orders() -> Orders:
 
 @pytest.fixture
 def held(orders: Orders) -> Mark:
-    """Return a mark that holds what is known of *HERE*, as a watch does."""
+    """Return a mark that holds what is known of `HERE`, as a watch does."""
     return orders.mark(HERE)
 
 
 def _told(orders: Orders, *indexes: int, of: str = HERE) -> Iterator[int]:
-    """Yield the orders of answers, each asked for after the one before."""
+    """Yield the orders of responses, each requested after the one before."""
     return (orders.of(index, orders.mark(of)) for index in indexes)
 
 
@@ -64,7 +64,7 @@ class TestHeld:
 
 
 class TestForgotten:
-    """A place that nobody holds any more."""
+    """A place that no watch holds."""
 
     def test_a_later_answer_is_ordered_later_despite_a_smaller_index(self, orders: Orders) -> None:
         (before,) = _told(orders, 100)
@@ -118,7 +118,7 @@ class TestPlaceWithin:
 
 
 def test_threads_that_ask_and_forget_see_time_go_on(orders: Orders) -> None:
-    """Whatever was told before something is asked is before what that is told."""
+    """A response received before a request is sent is ordered before the response to it."""
     lock, store, newest, wrong = threading.Lock(), [0], [-1], list[tuple[int, int]]()
 
     def ask() -> None:

@@ -1,4 +1,4 @@
-"""What claims hang on: how long it lasts, how it ends, and what comes after."""
+"""Sessions, on which claims depend: their duration, their end, and what follows it."""
 
 import base64
 import time
@@ -19,7 +19,7 @@ DAY_SECONDS = 24 * 3600
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
-    """Yield a server that grants no session shorter than all others do by default."""
+    """Yield a server that grants no session shorter than servers do by default."""
     folder = tmp_path_factory.mktemp("strict")
     with start("consul", folder=folder, extra=['-hcl=session_ttl_min = "10s"']) as servers:
         yield servers
@@ -64,7 +64,7 @@ def test_the_default_becomes_the_least_there_is(
 
 
 def test_a_session_is_renewed_six_times_in_its_timeout(ensemble: Ensemble, namespace: str) -> None:
-    """Each time by two round trips: the renewal, and a look at whether a quorum knows of it."""
+    """Each renewal takes two round trips, one of which checks that a quorum knows the session."""
     with ensemble.link() as link:
         properties: dict[str, Written] = {
             **link.settings(),

@@ -1,4 +1,4 @@
-"""Watches that share a query: how soon they hear of changes, and what that costs the servers."""
+"""Watches that share a query: the delay of their notifications, and the cost to the servers."""
 
 import threading
 from collections import Counter
@@ -28,7 +28,7 @@ SECONDS = 3.0
 
 
 class Requests:
-    """Counts what each thread sends, but for blocking queries."""
+    """Counts the requests of each thread, except blocking queries and those about sessions."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._count = Counter[str]()
@@ -55,7 +55,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
 def heard(
     request: pytest.FixtureRequest, open_client: Open
 ) -> dict[str, Recorder[ValueChange[bytes]]]:
-    """Return what listeners of many keys hear, once the state of each is known."""
+    """Return listeners of many keys, once the state of each is known."""
     client = open_client(**PATIENT)
     listeners = {f"n/{number}": Recorder[ValueChange[bytes]]() for number in range(MANY)}
     if request.param == "present":
@@ -95,7 +95,7 @@ def test_a_single_listener_among_a_thousand_is_notified_in_time(
 def test_a_first_answer_that_arrives_during_a_shared_reading_hides_no_change(
     open_client: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether a key is there was asked twice, and its watch was in neither of two lists."""
+    """The presence of a key was once checked twice, and its watch was in neither of two lists."""
     client, storage = open_client(**PATIENT), open_client(**PATIENT).storage()
     keys = [f"n/{number}" for number in range(6)]  # the last two share a query
     storage.put_many(dict.fromkeys(keys, "before"))
@@ -131,7 +131,7 @@ def test_a_first_answer_that_arrives_during_a_shared_reading_hides_no_change(
     storage.update(keys[-1], "racing")
     recorders[keys[-1]].expect(lambda event: event.value == "racing")
     adding.join()
-    assert len(reads) == 1  # not with a later change, or once the query has run out of time
+    assert len(reads) == 1  # not after a later change, nor once the query has timed out
 
 
 def test_a_write_elsewhere_costs_nothing(
@@ -144,7 +144,7 @@ def test_a_write_elsewhere_costs_nothing(
     before = requests.of_watches()
     for number in range(50):
         storage.set("elsewhere/k", b"%d" % number)
-    sleep(SECONDS)  # a time without news is what is measured
+    sleep(SECONDS)  # the time without changes that is measured
     # All are read once in ten seconds in any case: a request for 64 of them.
     assert requests.of_watches() - before <= 1 + MANY // 64
 

@@ -1,4 +1,4 @@
-"""A system that has no thread to spare, and work that fails in ways nobody thought of."""
+"""A system that has no thread to spare, and work that fails with unexpected errors."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ from .admin import Admin
 NONCE = "00" * 16
 SOON = 5
 TIMES = 5
-"""More often than there are threads to be had."""
+"""More than a pool has threads."""
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ Item = int
 
 
 class Application:
-    """What one member holds; checks that it is called in the order that `Coordinator` promises."""
+    """The items of one member; checks that calls come in the order that `Coordinator` promises."""
 
     def __init__(self, items: int, *, cooperative: bool, subscription: str = "all") -> None:
         self.items = items
@@ -41,7 +41,7 @@ class Application:
         self._prepared = False
 
     def perform_assignment(self, members: Sequence[AssignmentMetadata]) -> Mapping[str, bytes]:
-        """Balance the items, keep what is owned, withhold what another one still has to give up."""
+        """Balance the items, keep owned ones, withhold those that another member must give up."""
         claims = [Ownership(one.member_id, *_owned(one.metadata)) for one in members]
         owner = owners(claims)
         shares = _balanced([one.member_id for one in members], owner, self.items)

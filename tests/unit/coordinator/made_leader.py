@@ -1,4 +1,4 @@
-"""What leaders know, for tests: ``a`` leads a group of ``a`` and ``b`` in epoch 3."""
+"""Facts of leaders, for tests: ``a`` leads a group of ``a`` and ``b`` in epoch 3."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ RETURNED = member("s", 2, instance="k", round=4)
 
 
 def led(found: StateRecord | None, *members: PresentMember, **fields: Any) -> LeaderFacts:
-    """Return what the leader knows that has just read *found* and seen *members*."""
+    """Return the facts of a leader that has just read *found* and seen *members*."""
     version = None if found is None else Version(10)
     facts = replace(BLANK, **fields).saw_group(members)
     return facts.read(StateReading(found, version, facts.now))

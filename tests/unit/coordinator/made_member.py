@@ -1,4 +1,4 @@
-"""What members know, for tests: a dynamic member ``a``, and a static one of the instance ``k``."""
+"""Facts of members, for tests: a dynamic member ``a``, and a static one of the instance ``k``."""
 
 from dataclasses import replace
 from typing import Any

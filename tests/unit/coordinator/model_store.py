@@ -1,4 +1,4 @@
-"""A store for the models: linearizable, in memory; it forgets members when it is told to."""
+"""A store for the models: linearizable, in memory; it forgets members on demand."""
 
 import itertools
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ class ModelStore:
     def update(
         self, member_id: str, record: MemberRecord, replaced: PresentMember | None = None
     ) -> None:
-        """Replace a record; with *replaced*, only that one: it is a request that comes late."""
+        """Replace a record; with *replaced*, only that one, as for a request that comes late."""
         present = self.members.get(member_id)
         if present is None or replaced not in {None, present}:
             raise RefusedError

@@ -16,7 +16,7 @@ Patch = pytest.MonkeyPatch
 
 
 def no_cas(patch: Patch) -> None:
-    """Write the state whatever its version is."""
+    """Write the state, regardless of its version."""
     patch.setattr(leader, "_write", lambda record, _: WriteState(record, Condition.ANY))
 
 
@@ -64,7 +64,7 @@ def cleaning_the_newest(patch: Patch) -> None:
 
 
 def deadline_extended_by_preparing(patch: Patch) -> None:
-    """Take a reading that sees a round under way for a confirmation."""
+    """Treat a reading that sees a round under way as a confirmation."""
     patch.setattr(validity, "confirms", validity.is_newest)
 
 
@@ -74,12 +74,12 @@ def older_generation_taken_up(patch: Patch) -> None:
 
 
 class Conviction(NamedTuple):
-    """Which schedules find a mistake.
+    """The schedules that find a mistake.
 
     Attributes:
         seeds: The schedules; each of them fails.
-        error: What the model says of them.
-        is_timed: Whether they are those of the timed model.
+        error: The error of the model for them.
+        is_timed: True if they are those of the timed model.
     """
 
     seeds: tuple[int, ...]

@@ -1,7 +1,7 @@
 """A process of the models: a member and, at times, a leader, both driven by the shipped decisions.
 
 Each is a generator that yields wherever a real one waits, so a schedule decides what happens in
-between. What a request does and how it fails is the model's: see `Process.request`.
+between. The model decides the effect of a request and how it fails: see `Process.request`.
 """
 
 import itertools
@@ -37,7 +37,7 @@ class LostAnswerError(Exception):
 
 
 class Timings(NamedTuple):
-    """How long things take in a model, in its own ticks."""
+    """Durations in a model, in its own ticks."""
 
     session: float
     margin: float
@@ -82,7 +82,7 @@ class Process(ABC):
 
     @abstractmethod
     def now(self) -> float:
-        """Return what the clock of this process shows."""
+        """Return the time on the clock of this process."""
 
     @abstractmethod
     def request(
@@ -90,8 +90,8 @@ class Process(ABC):
     ) -> Run[T]:
         """Apply *effect* and return its answer.
 
-        A model that loses answers raises `LostAnswerError`; *late* is what a request does that is
-        applied after its answer was given up.
+        A model that loses answers raises `LostAnswerError`; *late* is the effect of a request
+        that is applied after its answer was given up.
         """
 
     @abstractmethod
@@ -104,7 +104,7 @@ class Process(ABC):
 
     @abstractmethod
     def lease_deadline(self, sent_at: float) -> float:
-        """Return until when a membership is valid that was requested at *sent_at*."""
+        """Return the deadline of a membership that was requested at *sent_at*."""
 
     def seen_group(self) -> Iterable[PresentMember]:
         """Return the group as this process sees it."""
@@ -115,7 +115,7 @@ class Process(ABC):
         """Return whether this process still believes that it leads."""
 
     def took_up(self) -> None:  # noqa: B027  only one model has something to check
-        """Check what was just taken up."""
+        """Check the share that was just taken up."""
 
     def enter(self, record: MemberRecord) -> None:
         """Add the member to the group, in the store."""

@@ -30,11 +30,11 @@ FOLLOWS: dict[str, Any] = {"config": {"eligible": False}}
 
 
 class BrokenError(Exception):
-    """What an application raises."""
+    """Error that an application raises."""
 
 
 def raising(name: str, times: int = 1) -> object:
-    """Return what raises in the first calls of *name*."""
+    """Return a hook that raises in the first calls of *name*."""
     left = [times]
 
     def before(called: str) -> None:

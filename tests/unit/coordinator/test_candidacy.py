@@ -1,4 +1,4 @@
-"""Which members stand for election."""
+"""The members that stand for election."""
 
 from zlib import crc32
 

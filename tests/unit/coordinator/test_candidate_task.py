@@ -1,4 +1,4 @@
-"""When the task of a member's candidacy decides, on the embedded store."""
+"""The task of a member's candidacy, and the moments of its decisions, on the embedded store."""
 
 import pytest
 

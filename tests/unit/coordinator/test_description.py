@@ -1,4 +1,4 @@
-"""What a group looks like to those who take no part in it."""
+"""The description of a group, for clients that take no part in it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How coordinators end: closed, left, forked, without threads, or without a store."""
+"""Ends of coordinators: closed, left, forked, without threads, or without a store."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""What guards a write, and what a refusal means."""
+"""The guards of a write, and the meaning of a refusal."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a member does beside the application's thread."""
+"""Work of a member beside the application's thread."""
 
 import pytest
 

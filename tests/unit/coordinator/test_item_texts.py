@@ -1,4 +1,4 @@
-"""How sets of items are written."""
+"""Sets of items as text."""
 
 import zlib
 

@@ -1,4 +1,4 @@
-"""Where records are: one namespace for what guards, another for what is deleted."""
+"""Places of records: one namespace for those that guard, another for those that are deleted."""
 
 import pytest
 

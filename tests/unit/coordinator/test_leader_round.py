@@ -47,7 +47,7 @@ def test_a_round_waits_for_all_and_then_reads_the_group() -> None:
     step = leader_next(facts.saw_group(JOINED, linearizable=True))
     assert isinstance(step, Assign)
     assert step.vote.accepted == JOINED
-    # What a listener delivers after the reading makes it read again.
+    # A state from the listener after the reading makes the leader read again.
     again = facts.saw_group(JOINED, linearizable=True).saw_group(JOINED)
     assert leader_next(again) == ReadGroup()
 

@@ -1,4 +1,4 @@
-"""Which of several members owns an item."""
+"""The owner of an item that several members claim."""
 
 from random import Random
 

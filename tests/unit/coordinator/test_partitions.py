@@ -29,7 +29,7 @@ TOPICS = {"a": 4, "b": 2, "c": 3}
 
 
 class Listener:
-    """Keeps what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[Item]]] = []
@@ -85,7 +85,7 @@ def start() -> Iterator[Start]:
 
 
 def await_items(*members: tuple[PartitionCoordinator, Listener], count: int) -> None:
-    """Wait until *count* items are shared, and no member is without any.
+    """Wait until *count* items are shared, and each member has at least one.
 
     A new member has no item at first, and a valid share, until the others have given some up.
     """

@@ -1,4 +1,4 @@
-"""When a member leaves because its application is silent."""
+"""The moment at which a member leaves because its application is silent."""
 
 import pytest
 

@@ -19,7 +19,7 @@ TASKS = [f"task-{number}" for number in range(6)]
 
 
 class Work:
-    """Keeps what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[str]]] = []

@@ -1,4 +1,4 @@
-"""Which members a generation has, and which protocol."""
+"""The members of a generation, and its protocol."""
 
 from typing import Any
 

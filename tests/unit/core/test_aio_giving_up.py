@@ -1,4 +1,4 @@
-"""Calls of an event loop that are cancelled or end by their timer: what is left, and when."""
+"""Calls of an event loop that are cancelled or time out: what they leave behind, and when."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Where an async locator may be used, how its calls end, and what is left of it."""
+"""Lifecycle of an async locator: where it may be used, how its calls end, what it leaves."""
 
 import asyncio
 import contextlib

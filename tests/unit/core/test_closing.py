@@ -1,4 +1,4 @@
-"""An end that comes once, whoever asks for it and however often."""
+"""A close that happens once, for any number of callers and calls."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Where states differ: chains of deltas, with gaps, merged states and listeners in between."""
+"""Differences of states: chains of deltas, with gaps, merged states and listeners in between."""
 
 import pickle
 import random
@@ -128,7 +128,7 @@ def test_listeners_of_one_target_leave_in_any_order() -> None:
 
 
 class Sets:
-    """The key sets of a namespace, and what a listener hears of steps between states."""
+    """The key sets of a namespace, and the changes for a listener between states."""
 
     def __init__(self) -> None:
         self.sets = KeySets("ns")
@@ -172,8 +172,8 @@ def test_updates_of_values_keep_the_keys() -> None:
 
 
 def test_the_full_key_set_is_correct_whenever_it_is_read() -> None:
-    """However many changes went by, and however many of the same keys."""
-    chance = random.Random(2)  # noqa: S311  what comes and goes
+    """After any number of changes, also of the same keys."""
+    chance = random.Random(2)  # noqa: S311  the choice of changes
     sets, before, names, asked = Sets(), None, {"a"}, 0
     for order in range(3000):
         changed = {str(chance.randrange(40)) for _ in range(chance.randrange(1, 4))}

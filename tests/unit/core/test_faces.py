@@ -1,4 +1,4 @@
-"""What is offered for threads is offered for event loops, too."""
+"""Parity of interfaces: everything offered for threads is offered for event loops, too."""
 
 import inspect
 
@@ -42,7 +42,7 @@ OTHERWISE = {
     Grip: {"lost": "set on each object", "begin_release": "for the library"},
     FencedGrip: {"lost": "set on each object", "begin_release": "for the library", **_BLOCK},
 }
-"""What a loop has in another way, with the reason."""
+"""Names that event loops offer in another way, with the reason."""
 
 INTERNAL = {"end", "lost_error"}
 

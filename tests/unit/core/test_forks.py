@@ -1,4 +1,4 @@
-"""What a fork waits for, and what its child leaves alone."""
+"""Threads that a fork waits for, and objects that its child leaves alone."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""What is asked next, once an answer is there: results, errors and what nobody wants any more."""
+"""Requests that follow an answer: results, errors and futures that were cancelled."""
 
 from concurrent.futures import CancelledError, Future
 

@@ -1,4 +1,4 @@
-"""What decides which callback of the adapter is due; the suite's cases A06 show the rest."""
+"""The choice of the adapter's callback that is due; the suite's cases A06 show the rest."""
 
 from concurrent.futures import Future
 

@@ -1,4 +1,4 @@
-"""Whoever leads next begins when the work of the former leader has let go: round after round."""
+"""The next leader begins when the work of the former one has let go: round after round."""
 
 import os
 import random
@@ -225,7 +225,7 @@ def _end_step_first(properties: Path, other: PluginLocator, end: str) -> None:
 
 @contextmanager
 def _succeeding(other: PluginLocator, log: list[str]) -> Generator[Callable[[], object]]:
-    """Yield what nominates a candidate of *other*, which notes in *log* that it leads."""
+    """Yield a call that nominates a candidate of *other*, which notes in *log* that it leads."""
     with other.leader_election("s") as election:
         yield lambda: election.nominate("b", "", on_elected=lambda _: log.append("leads"))
 

@@ -1,4 +1,4 @@
-"""What happens when handles, processes and callbacks end at awkward moments."""
+"""Handles, processes and callbacks that end at awkward moments."""
 
 import gc
 import os
@@ -210,7 +210,7 @@ def test_a_system_without_threads_to_spare_delays_and_breaks_nothing(
 
 
 class _Broken:
-    """What is held and cannot be closed."""
+    """A resource that is held and cannot be closed."""
 
     def close(self) -> None:
         raise ValueError("broken")

@@ -1,4 +1,4 @@
-"""What becomes of a write whose answer is lost, over a real store that loses it on purpose."""
+"""Outcomes of writes whose answer is lost, over a real store that loses it on purpose."""
 
 from concurrent.futures import Future
 from typing import TypeVar

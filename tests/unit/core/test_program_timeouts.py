@@ -19,7 +19,7 @@ NO_ANSWER = {"storage.read": UnavailableError, "storage.write": OutcomeUnknownEr
 
 
 class AlarmError(TimeoutError):
-    """What the program raises."""
+    """Error that the program raises."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What all stores share of bulk reading: pages, their size, and opening a scanner."""
+"""Bulk reading, as all stores share it: pages, their size, and opening a scanner."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What cannot be read or decoded is left out, logged once, and hides nothing else."""
+"""Records that cannot be read or decoded: left out, logged once, and hiding nothing else."""
 
 import logging
 import pickle
@@ -138,7 +138,7 @@ def test_undecodable_leaders_reach_listeners(open_client: OpenClient) -> None:
 
 
 def values(*states: Snapshot, initial: bool = False) -> list[ValueChange[Any]]:
-    """Return what a listener is called with that begins with the first of *states*."""
+    """Return the calls of a listener that begins with the first of *states*."""
     describe = _ValueChanges(Key("ns", "a"), JSON)
     steps = pairwise(states)
     begun = [describe(None, states[0], None)] if initial else []

@@ -1,4 +1,4 @@
-"""What the tests of forks do in the parent and in its children."""
+"""Steps of the tests of forks, in the parent and in its children."""
 
 import ctypes
 import os
@@ -90,7 +90,7 @@ def refused(backend: Backend) -> bool:
 
 
 def database_descriptors(directory: Path) -> int:
-    """Return how many descriptors SQLite has open; pins are none of its."""
+    """Return the number of descriptors that SQLite has open; pins are not among them."""
     paths = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     links = [path.readlink() for path in paths if not fork_safety.is_pin(int(path.name))]
     return sum(str(link).startswith(str(directory / "kip30.db")) for link in links)

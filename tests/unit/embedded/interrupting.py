@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Interrupted(BaseException):
-    """What the handler raises, like KeyboardInterrupt."""
+    """Error that the handler raises, like KeyboardInterrupt."""
 
 
 def points(

@@ -1,4 +1,4 @@
-"""What watches say of where states differ, against what is read as a whole."""
+"""Deltas that watches report, against states that are read as a whole."""
 
 import random
 import threading
@@ -18,7 +18,7 @@ NAMESPACE, GROUP = Target(Kind.NAMESPACE, "ns"), Target(Kind.GROUP, "g")
 
 
 class Told:
-    """All states a sink is handed, with a check that each delta says no less than it must."""
+    """All states that a sink gets, with a check that each delta names at least what it must."""
 
     def __init__(self) -> None:
         self.states: list[Snapshot] = []
@@ -124,7 +124,7 @@ def test_watches_opened_and_closed_during_writes_get_correct_states(
     open_backend: Any, eventually: Any, target: Target
 ) -> None:
     backend, writer = open_backend(session=60), open_backend(session=60)
-    chance, over = random.Random(3), threading.Event()  # noqa: S311  who writes what
+    chance, over = random.Random(3), threading.Event()  # noqa: S311  the choice of writes
     wrong: list[str] = []
 
     def watch_again_and_again() -> None:

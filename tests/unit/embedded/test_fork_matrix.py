@@ -1,4 +1,4 @@
-"""Forks of a process that has the store open: what it does meanwhile, and which process ends first.
+"""Forks of a process that has the store open, by its activity and by the process that ends first.
 
 No acknowledged write may be lost, no two processes may have fenced writes acknowledged at the same
 time, no process may hang, and the file must stay sound.
@@ -48,7 +48,7 @@ class Fenced(NamedTuple):
 
 
 class Round:
-    """The processes of one round, and what they have said so far."""
+    """The processes of one round, and their output so far."""
 
     def __init__(self, directory: Path, activity: str, ending: str) -> None:
         self.directory = directory
@@ -93,7 +93,7 @@ class Round:
         self.wait(lambda: self.acknowledged(actor) >= enough)
 
     def end_first(self, ending: str) -> Sequence[str]:
-        """Let the processes end that end first; return those that go on."""
+        """End the processes that end first; return those that go on."""
         match ending:
             case "parent exits":
                 self.touch("P.end")

@@ -1,6 +1,7 @@
-"""What an event costs does not grow with what is there, nor how soon it is heard of.
+"""Cost and latency of an event, which do not grow with the number of records.
 
-CPU time of the threads that hand states over and make events of them, which no load distorts much.
+The cost is CPU time of the threads that hand states over and make events of them, which no load
+distorts much.
 """
 
 import threading
@@ -51,7 +52,7 @@ def spent(monkeypatch: pytest.MonkeyPatch) -> Spent:
     spent = Spent()
     monkeypatch.setattr(Watches, "_deliver_changes", spent.by(Watches._deliver_changes))
     monkeypatch.setattr(Subscription, "_deliver", spent.by(Subscription._deliver))
-    # Members watch themselves after a while, which is not what is measured.
+    # Members watch themselves after a while, which is not to be measured.
     monkeypatch.setattr("kip30.runtime.own_record_watch._SETTLED", 1000)
     return spent
 
@@ -100,7 +101,7 @@ def of_a_key_set(locator: PluginLocator, count: int, spent: Spent) -> float:
 
 
 def of_an_update(locator: PluginLocator, count: int, spent: Spent) -> float:
-    """Return what an update of a value costs a listener of *count* keys, which it tells nothing."""
+    """Return what an update of a value costs a listener of *count* keys, which is not called."""
     heard: list[object] = []
     storage, namespace = locator.storage(), _filled(locator, count)
     registry = locator.listener_registry()

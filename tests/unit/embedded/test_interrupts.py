@@ -37,12 +37,12 @@ pytestmark = [
 
 CHANCE = random.Random(1)  # noqa: S311  when alarms ring
 SHORT = 1.0
-"""Far below the operation timeout, and far above what a call takes that meets no lock."""
+"""Far below the operation timeout, and far above the time of a call that meets no lock."""
 
 
 @pytest.fixture(autouse=True)
 def collected() -> Iterator[None]:
-    """Collect what was interrupted while it was being made, lest a later test be warned of it."""
+    """Collect objects whose creation was interrupted, so that no later test is warned of them."""
     yield
     gc.collect()
 
@@ -72,7 +72,7 @@ def in_thread(work: Callable[[], object]) -> None:
 
 @contextmanager
 def having_the_turn(queue: WriteQueue) -> Generator[None]:
-    """Wait for the turn and have it for the block; not for a thread that is interrupted."""
+    """Wait for the turn and keep it for the block; not for a thread that is interrupted."""
     turn = Turn()
     try:
         assert queue.enter(turn, 60)
@@ -84,7 +84,7 @@ def having_the_turn(queue: WriteQueue) -> Generator[None]:
 
 @pytest.fixture
 def unlocked(directory: Path) -> Callable[[EmbeddedBackend], None]:
-    """Return what asserts that *backend* keeps no thread and no other program from writing."""
+    """Return a check that *backend* keeps no thread and no other program from writing."""
 
     def check(backend: EmbeddedBackend) -> None:
         connection = backend._resources.connections.slot().connection

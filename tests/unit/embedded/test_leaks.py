@@ -1,4 +1,4 @@
-"""What is opened is given back."""
+"""Everything that is opened is given back."""
 
 import sqlite3
 import threading

@@ -1,4 +1,4 @@
-"""Network file systems are told by the mount table."""
+"""Network file systems are recognised by the mount table."""
 
 from pathlib import Path
 

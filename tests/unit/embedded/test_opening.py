@@ -1,4 +1,4 @@
-"""What may stand where the database should be, and what the state directory looks like."""
+"""Files that may stand in place of the database, and the layout of the state directory."""
 
 import os
 import re
@@ -185,7 +185,7 @@ def test_an_unwritable_database_is_a_store_error_and_stays_as_it_is(
 
 
 def as_nobody(directory: Path) -> str:
-    """Return what opening *directory* says to someone who may not write it."""
+    """Return the error of opening *directory*, by a user who may not write it."""
     if os.getuid() != 0:
         directory.chmod(0o500)
     code = (

@@ -22,7 +22,7 @@ from .forking import fork_in_c, is_unclean, works
 
 KEY = Key("", "key")
 _OFTEN = 500
-"""How many files are made until one has the number that another file had."""
+"""Most files that are made until one has the number that another file had."""
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs O_PATH")
 

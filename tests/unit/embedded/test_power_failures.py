@@ -1,6 +1,6 @@
-"""What a power failure undoes is never given out again as something else.
+"""Versions that a power failure undoes are never given out again for something else.
 
-The database of before the failure is a copy of what had reached the disk: with
+The database after the failure is a copy of what had reached the disk: with
 ``synchronous = normal`` the last commits have not.
 """
 

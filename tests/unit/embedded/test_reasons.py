@@ -1,4 +1,4 @@
-"""Why a term ended, or a call failed: the cause is named where it is met, and logged once."""
+"""Reasons of ended terms and failed calls: the cause is named where it is met, and logged once."""
 
 import logging
 import sqlite3

@@ -1,4 +1,4 @@
-"""Sessions that end and begin: what waiting costs them, and what the next one finds of the last."""
+"""Sessions that end and begin: the cost of waiting, and leftovers that the next one finds."""
 
 import threading
 from typing import Any

@@ -1,4 +1,4 @@
-"""What an administrator tells a server, through its gateway for JSON."""
+"""Requests of an administrator to a server, through its gateway for JSON."""
 
 import base64
 import json
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Admin:
-    """Speaks to the server at *address*."""
+    """Sends requests to the server at *address*."""
 
     def __init__(self, address: str) -> None:
         self._url = f"http://{address}/v3"
@@ -51,7 +51,7 @@ class Admin:
         self.tell("kv/put", key=encoded(key.encode()), value=encoded(value))
 
     def get(self, key: str) -> dict[str, Any]:
-        """Return what the server knows of *key*, which is there."""
+        """Return the server's record of *key*, which is there."""
         (found,) = self.tell("kv/range", key=encoded(key.encode()))["kvs"]
         told: dict[str, Any] = found
         return told

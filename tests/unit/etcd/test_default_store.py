@@ -1,4 +1,4 @@
-"""Where etcd is the only store installed, it serves without being named, and errors say why."""
+"""etcd as the only store installed: it is used without being named, and errors say why."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What is certain about a failed call, and what is not."""
+"""Certain and uncertain outcomes of a failed call."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is left to do about claims whose session has ended in the store."""
+"""Release of claims whose session has ended in the store."""
 
 from typing import Any
 

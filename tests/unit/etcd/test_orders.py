@@ -1,4 +1,4 @@
-"""One order over all answers, also of a store that began to count anew."""
+"""One order over all answers, also of a store that began to count again."""
 
 from dataclasses import dataclass
 

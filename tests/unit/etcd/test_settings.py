@@ -1,4 +1,4 @@
-"""What an operator may say."""
+"""Settings of etcd."""
 
 from pathlib import Path
 

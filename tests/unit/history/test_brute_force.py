@@ -58,7 +58,7 @@ def replay_cas(value: Any, order: Sequence[Operation]) -> bool:
 
 
 class Life:
-    """What a key holds from one write to the next, and what is known of its version."""
+    """The value of a key from one write to the next, and the known facts about its version."""
 
     def __init__(self, value: Any, version: Version | None) -> None:
         self.value = value

@@ -1,4 +1,4 @@
-"""X03 and X04: what must not change a verdict does not, and one lie does."""
+"""X03 and X04: changes that mean nothing keep a verdict, and one lie turns it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ def verdict(rows: Sequence[Operation]) -> Verdict:
 
 
 def first_value_again(rows: Rows) -> Rows:
-    """Let the last read answer what was there at first, long after it was overwritten."""
+    """Let the last read return the first value, long after it was overwritten."""
     stale = replace(rows[-1], result=rows[1].result, version=rows[1].version)
     return [*rows[:-1], stale]
 

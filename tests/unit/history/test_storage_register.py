@@ -1,4 +1,4 @@
-"""What answers of a storage prove, one small history each."""
+"""Conclusions from answers of a storage, one small history each."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What no rule names is ambiguous; what one names was not done."""
+"""Failures that no rule names are ambiguous; after one that a rule names nothing was done."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which condition refuses which write, and in which words."""
+"""The conditions that refuse a write, and the words of each refusal."""
 
 import pytest
 

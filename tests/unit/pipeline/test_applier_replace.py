@@ -1,4 +1,4 @@
-"""Replacing and deleting in bulk: for a feed, whatever is there; for a repair, one version."""
+"""Replacing and deleting in bulk: for a feed, any version; for a repair, one version."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What a job's arguments name."""
+"""Endpoints that a job's arguments name."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which keys a journal has: comparing pages, and what no page had."""
+"""Keys of a journal: comparing pages, and keys that no page had."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which keys the records of other programs become, and which become none."""
+"""Keys for the records of other programs, and records that have none."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,7 @@ def _row(path: str | bytes, data: bytes | None = b"v", owner: str | None = None)
 
 
 def _keys(mapping: Mapping, rows: Iterable[Row]) -> list[str | Skipped | Rejected]:
-    """Return what becomes of all the rows of a tree."""
+    """Return the outcome of each row of a tree."""
     there = list(rows)
     above = parents(row.key for row in there)
     return [mapping.key_of(row, has_children=row.key in above) for row in there]

@@ -1,4 +1,4 @@
-"""Waves: each span once, whatever fails; long enough and not too long."""
+"""Waves: each span once, despite failures; long enough and not too long."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def test_waves_begin_with_a_span_for_each_slot() -> None:
 
 
 def grown(seconds: Callable[[int], float], count: int = 2_000) -> list[int]:
-    """Return the rows of each wave, if a wave of so many rows takes so many *seconds*."""
+    """Return the rows of each wave, if *seconds* returns the duration of a wave by its rows."""
     plan = spans(*[100] * count)
     waves = Waves(plan, (), "seed", 2)
     sizes: list[int] = []

@@ -1,4 +1,4 @@
-"""Real runners of shares with real commands in one folder, and what both wrote down."""
+"""Real runners of shares with real commands in one folder, and the logs of both."""
 
 import json
 import os
@@ -13,10 +13,10 @@ from kip30_conformance.polling import time_scale
 
 from .field import HERE, TIMEOUT, Started, children, eventually, is_running
 
-NO_LOOK = 1e6  # so long a timeout that a runner would first look in an hour
+NO_LOOK = 1e6  # a timeout so long that a runner would first look in an hour
 
 # Writes "generation pid time item" every 2 ms. At SIGTERM: "stubborn" goes on, "slow" notes
-# "asked", and then "clean" after so many microseconds as its second argument says.
+# "asked", and then "clean" after the number of microseconds in its second argument.
 WORKER = r"""#!/bin/bash
 exec 9<> <(:)
 note() { echo "$1 $EPOCHREALTIME" >> "$KIP30_TEST_EVENTS"; }
@@ -48,7 +48,7 @@ class Work(NamedTuple):
 
 
 class ShareField:
-    """A folder with what one member has, its runner, and the log of its commands."""
+    """A folder with the share of one member, its runner, and the log of its commands."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,12 +62,12 @@ class ShareField:
         self.give()
 
     def give_each(self, *gone: str, **more: int) -> None:
-        """Have the member get each item of *more* in that generation, and lose those *gone*."""
+        """Give the member each item of *more* in that generation, and let it lose those *gone*."""
         down, renewed = bool(more.pop("down", 0)), bool(more.pop("renewed", 1))
         self._write({"each": more, "gone": gone, "down": down, "renewed": renewed})
 
     def give(self, generation: int = 0, *items: str, **more: bool) -> None:
-        """Have the member get *items* in *generation*; see `tiny_share_runner.Given`."""
+        """Give the member *items* in *generation*; see `tiny_share_runner.Given`."""
         self._write({"generation": generation, "items": items, **more})
 
     def _write(self, given: Mapping[str, object]) -> None:

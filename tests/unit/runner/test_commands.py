@@ -1,4 +1,4 @@
-"""What a command gets, and what becomes of its end and of signals to its runner."""
+"""Everything that a command gets, its end, and signals to its runner."""
 
 import os
 import signal

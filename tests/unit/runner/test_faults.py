@@ -1,4 +1,4 @@
-"""Two commands never overlap, whoever is killed, stopped or cut off.
+"""Two commands never overlap, despite processes that are killed, stopped or cut off.
 
 A hundred kills and two hundred terms, with the times to the next command:
 `pytest tests/unit/runner -m heavy --log-cli-level=INFO`.

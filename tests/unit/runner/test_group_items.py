@@ -1,4 +1,4 @@
-"""Items of a group on the embedded store, handed out one by one: what comes, stays and goes."""
+"""Items of a group on the embedded store, handed out one by one: new, kept and lost ones."""
 
 import sqlite3
 import time

@@ -217,7 +217,7 @@ def test_the_next_command_has_the_guard_that_was_spare(field: ShareField) -> Non
     killed = only(field.await_item("a", 1))
     guard = parent(killed)
     spare = spare_of(runner, guard)
-    os.kill(guard, signal.SIGKILL)  # what its command has left is killed, the spare guard is not
+    os.kill(guard, signal.SIGKILL)  # the rest of its command is killed, the spare guard is not
     again = only(field.await_item("a", 1, pids=2) - {killed})
     assert parent(again) == spare
 

@@ -1,4 +1,4 @@
-"""What is decided without any process: limits, refusals, outcomes."""
+"""Decisions that need no process: limits, refusals, outcomes."""
 
 import errno
 import math

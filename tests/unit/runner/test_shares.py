@@ -1,4 +1,4 @@
-"""Commands for shares: what they find, and how they end when their share does."""
+"""Commands for shares: their environment, and their end with their share."""
 
 import os
 import resource

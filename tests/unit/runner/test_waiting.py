@@ -1,4 +1,4 @@
-"""How long a runner waits for a term or a share."""
+"""The time that a runner waits for a term or a share."""
 
 import threading
 from collections.abc import Callable

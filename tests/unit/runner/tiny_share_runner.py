@@ -1,6 +1,6 @@
 """The runners of shares and of items over a file. Started as a program by the tests.
 
-The test writes what the member has to ``share``; what the runner does with it is added to
+The test writes the member's share to ``share``; the runner's actions with it are added to
 ``events``, a word and the time in each line. With ``--each`` it is the runner of items.
 """
 
@@ -38,11 +38,11 @@ POLL_SECONDS = 0.002
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the test has written last.
+    """The data that the test has written last.
 
     Attributes:
         each: The generation of each item, in the order of the list, for the runner of items.
-        gone: Of these, those that are lost.
+        gone: Those of these that are lost.
     """
 
     generation: int = 0

@@ -1,4 +1,4 @@
-"""What modelled stores do in their own ways, and what a client makes of it."""
+"""Peculiarities of modelled stores, and how a client handles them."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

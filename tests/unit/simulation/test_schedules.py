@@ -29,9 +29,9 @@ COMMIT_SEEDS = 50
 PLANS = Path(__file__).parent / "plans"
 """Of runs that broke a promise by a fault of the core or of a judge. They must not do it again."""
 MOST_RUNS = 200
-"""Within how many runs each planted bug must be found."""
+"""Most runs within which each planted bug must be found."""
 MEDIAN_FAULTS = 4
-"""How many faults the smallest plans may have, at the median of all bugs."""
+"""Most faults that the smallest plans may have, at the median of all bugs."""
 
 
 def _first_of_commit() -> int:

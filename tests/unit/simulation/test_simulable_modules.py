@@ -1,4 +1,4 @@
-"""What a module must not do if it is to run in a simulation (D19)."""
+"""Rules for modules that are to run in a simulation (D19)."""
 
 import ast
 import importlib
@@ -58,7 +58,7 @@ READERS = {"enumerate", "filter", "iter", "list", "map", "next", "tuple", "zip"}
 
 
 class Set(NamedTuple):
-    """A place where the elements of a set are gone through."""
+    """A place where the elements of a set are iterated over."""
 
     line: int
     name: str
@@ -168,7 +168,7 @@ def sets_of_objects(tree: ast.Module) -> set[str]:
 
 
 def gone_through(tree: ast.Module) -> Iterator[ast.expr]:
-    """Yield all expressions whose elements are taken one after the other."""
+    """Yield all expressions whose elements are iterated over."""
     for node in ast.walk(tree):
         if isinstance(node, ast.For | ast.comprehension):
             yield node.iter

@@ -1,4 +1,4 @@
-"""How long a storm rages, and when its calms begin."""
+"""The duration of a storm, and the beginnings of its calms."""
 
 import time
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What a watch of one node does about its deletion: the event says all, so nothing is read."""
+"""Watches of a node that is deleted: the event says all, so nothing is read."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from kip30_conformance.polling import eventually
 from tests.unit.clients import Open
 
 Changes = tuple[Target, Callable[[], object], Callable[[], object]]
-"""What is watched, what creates it, and what deletes it."""
+"""A watched target, the call that creates it, and the call that deletes it."""
 
 
 def value(client: PluginLocator) -> Changes:
@@ -45,7 +45,7 @@ Made = Callable[[PluginLocator], Changes]
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list of what is sent from now on: paths that are read, and ``multi``."""
+    """Return a list of the requests from now on: paths that are read, and ``multi``."""
     sent: list[str] = []
     get, multi = _counting(GetData, sent), _counting(Multi, sent)
     monkeypatch.setattr(GetData, "serialize", get)

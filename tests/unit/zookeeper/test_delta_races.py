@@ -26,7 +26,7 @@ CLIENTS = 3
 DEPTH = 4
 BREAKS = 10
 NEWS, LAST_NEWS = 5, 60
-"""How many changes are made between two breaks, and after the last one."""
+"""The number of changes between two breaks, and after the last one."""
 ROUNDS = 30
 LAST = "last"
 States = Recorder[Snapshot]
@@ -109,7 +109,7 @@ Change = Callable[[PluginLocator, int, random.Random], Iterator[None]]
 def test_a_watch_that_begins_while_the_connection_of_the_one_before_breaks(
     open_client: Open, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was asked to end the former watch is asked again, and then after the new one began."""
+    """The request to end the former watch is sent again, and then after the new one began."""
     watcher = open_client(**PATIENT, **link.settings())
     first, second = States(), States()
     watch = watcher.backend.observe.watch(NAMESPACE, first)
@@ -134,7 +134,7 @@ def test_a_watch_that_begins_while_the_connection_of_the_one_before_breaks(
 
 
 def race(open_client: Open, link: Link, states: States, change: Change) -> None:
-    """Have clients *change* things while the connection of the watching one breaks."""
+    """Let clients *change* things while the connection of the watching one breaks."""
     clients = [open_client(**PATIENT) for _ in range(CLIENTS)]
     enough = threading.Event()
 
@@ -158,12 +158,12 @@ def race(open_client: Open, link: Link, states: States, change: Change) -> None:
 
 
 def more(states: States, number: int) -> None:
-    """Wait until so many more have been told."""
+    """Wait for *number* more states."""
     states.expect_count(len(states.events) + number)
 
 
 def come_and_go(client: PluginLocator, number: int, chance: random.Random) -> Iterator[None]:
-    """Have members join in an order, leave in the reverse one, and change their data."""
+    """Let members join in an order, leave in the reverse one, and change their data."""
     group = client.group_membership("g")
     for count, (depth, grows) in enumerate(walk(chance)):
         name = f"{number}-{depth}"

@@ -1,4 +1,4 @@
-"""What a watch of a group or a namespace says has changed, and what it reads for that."""
+"""Changes that a watch of a group or a namespace reports, and its reads for that."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Servers that speak TLS and demand certificates: what only ZooKeeper has, and few attempts."""
+"""Servers that speak TLS and demand certificates: cases of ZooKeeper alone, and few attempts."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def mine(authority: Authority) -> Mapping[str, Written]:
-    """Return what a client has to say that may come in."""
+    """Return the configuration of a client that is accepted."""
     client = authority.sign("client")
     return {
         "plugin.zookeeper.tls": True,

@@ -1,4 +1,4 @@
-"""What a client asks a server without a session, and what becomes of it when the client closes."""
+"""Requests of a client to a server without a session, and their end when the client closes."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""What is kept, and what is noticed, when the server is killed, emptied or written to by others."""
+"""Servers that are killed, emptied or written to by others: kept data and noticed changes."""
 
 import socket
 from collections.abc import Iterator
@@ -90,7 +90,7 @@ def test_a_server_that_lost_everything(open_client: Open, ensemble: Ensemble) ->
 
 
 class Robbed(SessionCloser):
-    """One whose first connection is taken away as soon as it is made."""
+    """A closer whose first connection is dropped as soon as it is made."""
 
     robbed = False
 

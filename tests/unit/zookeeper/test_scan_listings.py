@@ -1,4 +1,4 @@
-"""How often the names in a large namespace are listed, and which of them a part has."""
+"""Listings of the names in a large namespace: their number, and the names of each part."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

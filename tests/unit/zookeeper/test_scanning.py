@@ -1,4 +1,4 @@
-"""What reading in bulk makes of nodes that kip30 did not make, or may not read."""
+"""Bulk reading of nodes that kip30 did not make, or may not read."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Servers that want to know who is there, and nodes that are not for everybody."""
+"""Servers that demand authentication, and nodes that are not open to all clients."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
-    """Yield servers that let nobody in who does not say who it is."""
+    """Yield servers that refuse every client that does not authenticate."""
     with _started(tmp_path_factory, "sessionRequireClientSASLAuth=true") as servers:
         yield servers
 

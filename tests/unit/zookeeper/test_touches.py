@@ -1,4 +1,4 @@
-"""Which requests of a session the leader of the servers knows of."""
+"""Requests of a session that the leader of the servers knows of."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -20,7 +20,7 @@ _TICK = 3.0 * time_scale()
 
 @pytest.fixture(scope="module")
 def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
-    """Yield a server that does not tell its tick, as servers do by default."""
+    """Yield a server that does not report its tick, which is the default of servers."""
     folder, allowed = tmp_path_factory.mktemp("silent"), "4lw.commands.whitelist=srvr"
     with start("zookeeper", folder=folder, extra=[allowed]) as servers:
         yield servers

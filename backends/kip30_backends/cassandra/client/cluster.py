@@ -1,4 +1,4 @@
-"""The cluster of cassandra-driver: how it reaches nodes, its threads, its log, and forks.
+"""The cluster of cassandra-driver: its connections, its threads, its log, and forks.
 
 The driver starts its threads lazily, deep inside, and does not handle a failure of that: an event
 loop whose thread did not start counts as running, and no answer is read from then on. So this
@@ -42,10 +42,10 @@ _query: Any = cassandra.query
 _levels: Any = _query.ConsistencyLevel
 
 EXECUTOR_THREADS = 4
-"""How many threads the driver connects with, at most."""
+"""The most threads with which the driver connects."""
 
 _PROTOCOL = 4
-"""The newest that all servers know which are taken; to find out about newer ones costs warnings."""
+"""The newest version that all accepted servers know; probing for newer ones causes warnings."""
 
 
 class Patience(NamedTuple):
@@ -75,7 +75,7 @@ def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any
     """
     profile = _cluster.ExecutionProfile(
         load_balancing_policy=policy,
-        # The driver neither retries nor times requests: `request` does, and knows what was done.
+        # The driver neither retries nor times requests: `calls` does, and knows what was done.
         retry_policy=_policies.FallthroughRetryPolicy(),
         consistency_level=_levels.QUORUM,
         serial_consistency_level=_levels.SERIAL,
@@ -294,7 +294,7 @@ _SECONDS = 60.0
 
 
 class LogFilter(logging.Filter):
-    """Passes what the driver logs of a node once a minute; all of it if that logs at debug level.
+    """Passes each message of the driver about a node once a minute; all if it logs at debug level.
 
     It drops the reason of a failed connect, because that is raised. It applies only to the nodes of
     one connection: the program may use the driver for its own purposes.

@@ -1,6 +1,6 @@
 """The connections of cassandra-driver, and all statements that are sent over them, in CQL.
 
-The driver keeps the connections. `request` chooses the node and the timeout, and decides what to do
+The driver keeps the connections. `calls` chooses the node and the timeout, and decides what to do
 when a node does not answer: the driver's own timers use the time of day, and its own retries do not
 know whether a write was done.
 
@@ -62,7 +62,7 @@ Row = Mapping[str, Any]
 Node = Any
 """One of the driver's hosts; they are compared by identity."""
 Statement = Any
-"""What can be sent: bound, or a batch of such."""
+"""A statement that can be sent: bound, or a batch of such."""
 Prepared = Any
 
 
@@ -188,7 +188,7 @@ class ClusterConnections:
         try:
             future = self._session.execute_async(statement, timeout=None, host=node)
         except Exception as error:  # noqa: BLE001  the driver raises what it likes
-            # Whatever the error, the driver raises it before a request has a connection.
+            # The driver raises any error here before a request has a connection.
             failed(Failure(NEVER_SENT, str(error)))
             return
 

@@ -107,7 +107,7 @@ class OperationRequests:
 
     @property
     def left(self) -> float:
-        """How many seconds are left until the deadline."""
+        """Seconds left until the deadline."""
         return self.until - time.monotonic()
 
     def _sent(self, ask: Ask[T], agent: Agent, until: float) -> T:

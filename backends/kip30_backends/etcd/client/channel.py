@@ -109,7 +109,7 @@ GRPC_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
-"""What a channel needs so that long lists arrive and a peer that fell silent is noticed."""
+"""Options of a channel, so that long lists arrive and a peer that fell silent is noticed."""
 
 
 class Rpc(Protocol):
@@ -170,14 +170,14 @@ class Channel:
         self.is_ours = is_ours
         self.successor = successor
         self._is_inherited = False
-        """Whether it is that of this process's parent; set once, by `abandon`."""
+        """True if this belongs to the parent process; set once, by `abandon`."""
         self._lacks_server = False
-        """Whether calls have no thread that serves them; written under `_lock`."""
+        """True if no thread serves calls; written under `_lock`."""
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         """Held while a call starts that needs a thread."""
         self._is_closing = False
-        """Whether such calls may no longer start; written under `_starting`."""
+        """True if calls that need a thread may no longer start; written under `_starting`."""
         self._channel: Any = grpc_channel
         self._unary: dict[str, Any] = {path: self._stub(path) for path in _UNARY}
         self._watch: Any = self._channel.stream_stream(

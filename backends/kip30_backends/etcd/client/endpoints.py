@@ -1,4 +1,4 @@
-"""Which of several servers is used, and the token in place of user and password.
+"""The choice between several servers, and the token in place of user and password.
 
 One server is used at a time, and the next one when it fails. A server whose TLS files have changed
 since is first retried with the new ones. The token is requested at the start, and again when it is
@@ -80,7 +80,7 @@ class Endpoints:
 
 
 _HAS_LEADER: Metadata = (("hasleader", "true"),)
-"""Has a server that is cut off from the others say so, instead of waiting for them."""
+"""Makes a server that is cut off from the others fail a call, instead of waiting for them."""
 
 _HOLD_OFF = 1.0
 

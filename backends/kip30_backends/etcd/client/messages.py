@@ -77,10 +77,10 @@ _MESSAGES = {
 }
 
 EQUAL, GREATER = 0, 1
-"""How a `Compare` compares."""
+"""Relations that a `Compare` tests."""
 
 CREATE, MOD, VALUE, LEASE = 1, 2, 3, 4
-"""What a `Compare` compares."""
+"""Fields of a key that a `Compare` tests."""
 
 PUT = 0
 """The type of an event that is no deletion."""

@@ -63,9 +63,9 @@ class GrpcLibrary:
             ImportError: It is not installed.
         """
         self._is_foreign = False
-        """Whether `_instance` is that of the parent; set by `abandon`, unset under `_lock`."""
+        """True if `_instance` is that of the parent; set by `abandon`, unset under `_lock`."""
         self._has_forked = False
-        """Whether this is a forked child; set by `abandon`."""
+        """True if this is a forked child; set by `abandon`."""
         self._lock = threading.Lock()
         try:
             self._instance = _own_instance()

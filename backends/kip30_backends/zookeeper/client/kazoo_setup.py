@@ -1,4 +1,4 @@
-"""How kazoo's client is set up: its servers, one thread, sockets with our TLS, no callbacks.
+"""Setup of kazoo's client: its servers, one thread, sockets with our TLS, no callbacks.
 
 Certificates and credentials are read again for each connection, because they are replaced.
 """
@@ -103,7 +103,7 @@ def _among(ready: set[int], candidates: Sequence[Any]) -> list[Any]:
 
 
 class SessionIdentity(NamedTuple):
-    """What is needed to take up a session again. The password is shown nowhere."""
+    """The credentials for resuming a session. The password is shown nowhere."""
 
     ident: int
     password: bytes
@@ -202,7 +202,7 @@ def _sasl(settings: ZookeeperSettings) -> dict[str, str] | None:
 
 
 class Server(NamedTuple):
-    """How servers are reached.
+    """Connection settings of servers.
 
     Attributes:
         tick_seconds: Their tick, if it is known.

@@ -1,4 +1,4 @@
-"""The requests of ZooKeeper's protocol that kip30 sends, and how their answers are read.
+"""The requests of ZooKeeper's protocol that kip30 sends, and the reading of their answers.
 
 kazoo lacks some of them (AddWatch, MultiRead, a Create2 inside of a Multi), so all are here, in the
 form kazoo sends: an object with ``type``, ``serialize`` and ``deserialize``.
@@ -59,7 +59,7 @@ class Grant(NamedTuple):
 
 
 class Request(Protocol):
-    """What can be sent."""
+    """A request that can be sent."""
 
     type: ClassVar[int]
 
@@ -339,7 +339,7 @@ class Close(tuple[()]):
 
 
 class Event(NamedTuple):
-    """What happened to the node *path*: it was deleted, only its data changed, or neither."""
+    """An event of the node *path*: it was deleted, only its data changed, or neither."""
 
     path: str
     is_deletion: bool

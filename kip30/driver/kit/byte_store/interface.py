@@ -1,4 +1,4 @@
-"""What a store of bytes under keys does for a backend, in blocking calls."""
+"""Interface of a store of bytes under keys to a backend, in blocking calls."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class StoredRecord(NamedTuple):
 
 
 class StorePosition(NamedTuple):
-    """How far a store had come when it answered.
+    """The position that a store had reached when it answered.
 
     Attributes:
         store: Names the data: a store that has lost it, and counts from scratch, is another one. It
@@ -51,7 +51,7 @@ class RecordsAtPosition(NamedTuple):
 
 
 class KeyCondition(NamedTuple):
-    """What must hold of a key: it *is_absent*, or it is there and has what is not None here."""
+    """Condition on a key: it *is_absent*, or it is there and has the values that are not None."""
 
     is_absent: bool = False
     created: int | None = None
@@ -71,14 +71,14 @@ class KeyCondition(NamedTuple):
 
 
 class Put(NamedTuple):
-    """What to put at a key: *data*, which ends with *lease* unless that is None."""
+    """The *data* to put at a key, which ends with *lease* unless that is None."""
 
     data: bytes
     lease: str | None = None
 
 
 class Commit(NamedTuple):
-    """If all *conditions* hold, put and delete; else do nothing."""
+    """Puts and deletes, done if all *conditions* hold; otherwise nothing is done."""
 
     conditions: Mapping[str, KeyCondition]
     puts: Mapping[str, Put]
@@ -90,8 +90,8 @@ class CommitOutcome(NamedTuple):
 
     Attributes:
         is_done: Whether all conditions held.
-        found: What was at the keys of the conditions before it; an absent one is left out.
-        position: After it. If it is done, its revision is that of what it put.
+        found: The records at the keys of the conditions before it; absent keys are left out.
+        position: After it. If it is done, its revision is that of the records it put.
     """
 
     is_done: bool
@@ -102,7 +102,7 @@ class CommitOutcome(NamedTuple):
 class ByteStore(ABC):
     """Your store. Thread-safe; every method waits for the answer.
 
-    Each has to end by *until*, a time of `time.monotonic`, and raises kip30's errors alone:
+    Each must end by *until*, a time of `time.monotonic`, and raises only kip30's errors:
 
     * a `DefiniteError` only if nothing was done and nothing will be done: `UnavailableError` if the
       request was never sent, `AuthenticationError`, `StoreError`, or `LeaseGoneError`;
@@ -131,7 +131,7 @@ class ByteStore(ABC):
         """Do each of *commits* by itself, in as few round trips as the store allows.
 
         The store decides and writes each in one step: no other client's write comes in between.
-        Conditions come before leases. To delete an absent key is no error. A commit that changes
+        Conditions come before leases. Deleting an absent key is no error. A commit that changes
         nothing may keep the last revision.
 
         A commit that puts something on a lease comes alone: no other is in *commits*.

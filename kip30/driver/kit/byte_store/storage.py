@@ -26,7 +26,7 @@ from kip30.names import Key
 
 _MOST = 100
 _MOST_BYTES = 512 * 1024
-"""How many writes, and how much of them, travel together."""
+"""Maximum number and total size, in bytes, of the writes that are sent together."""
 _NEVER = -1
 """A revision that nothing has."""
 

@@ -1,4 +1,4 @@
-"""Embedded stores with something wrong, for tests of what the suite makes of them."""
+"""Embedded stores with something wrong, for tests of the suite's verdicts on them."""
 
 import os
 from concurrent.futures import Future
@@ -23,7 +23,7 @@ class _Overwriting(EmbeddedStorage):
 
 
 class Overwriting(EmbeddedBackend):
-    """A put overwrites what is there."""
+    """Lets a put overwrite an existing record."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
@@ -31,7 +31,7 @@ class Overwriting(EmbeddedBackend):
 
 
 class Unfaultable(EmbeddedBackend):
-    """It offers nothing that ends a session, or keeps it from being renewed."""
+    """Offers no fault that ends a session, or keeps it from being renewed."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
@@ -39,7 +39,7 @@ class Unfaultable(EmbeddedBackend):
 
 
 class Elusive(EmbeddedBackend):
-    """Each look at `storage` finds another object, so that faults put before one do not happen."""
+    """Returns another `storage` each time, so that faults put before one do not happen."""
 
     @override
     def __getattribute__(self, name: str) -> Any:
@@ -48,13 +48,13 @@ class Elusive(EmbeddedBackend):
 
 
 class Plain(EmbeddedBackend):
-    """No capability is declared."""
+    """Declares no capability."""
 
     capabilities = frozenset()
 
 
 class Private(EmbeddedBackend):
-    """Every process has a store of its own."""
+    """Gives every process a store of its own."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         own = settings.directory.with_name(f"state-{os.getpid()}")
@@ -63,13 +63,13 @@ class Private(EmbeddedBackend):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacelessSettings:
-    """Where the store is, as text that nobody takes for a path."""
+    """Settings that name the folder as text, which the suite does not recognize as a path."""
 
     where: str = setting("plugin.odd.where", text, doc="The folder")
 
 
 class Placeless(EmbeddedBackend):
-    """There is no way not to reach it."""
+    """Cannot be made unreachable."""
 
     settings_class: ClassVar[Any] = PlacelessSettings
 
