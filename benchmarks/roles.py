@@ -45,7 +45,7 @@ def listener(directory: str, key: str) -> None:
 
 
 def candidate(directory: str, service: str, name: str) -> None:
-    """Be nominated until killed, and print when elected."""
+    """Be nominated until killed or the input ends, and print when elected."""
 
     def elected(leadership: Leadership) -> None:
         say("elected", time.monotonic_ns(), leadership.epoch)

@@ -52,7 +52,7 @@ def candidate(side: str, place: str) -> None:
 
 
 def mortal(place: str, session_seconds: str) -> None:
-    """Be nominated until killed, and print when elected."""
+    """Be nominated until killed or the input ends, and print when elected."""
     one = LibraryCandidate(
         Place.parse(place), _say_elected, service="crash", session_seconds=float(session_seconds)
     )

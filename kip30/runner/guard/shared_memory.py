@@ -38,7 +38,7 @@ class SharedMemory:
     grace: _Cell = _Cell(2)
     """Span that a command may take to end after the first signal."""
     beat: _Cell = _Cell(3)
-    """Time at which the guard was last seen at work; written by the guard."""
+    """Time at which the guard was last seen at work; written by the guard, first by the runner."""
     command: _Cell = _Cell(4)
     """The command's process id, 0 before it is started; written by the guard."""
     stops: _Cell = _Cell(5)

@@ -42,14 +42,15 @@ def _lose(backend: ConsulBackend) -> None:
 
 
 def test_a_pool_without_threads_refuses_work_and_accepts_it_later() -> None:
-    pool, done = ThreadPool("pool"), threading.Event()
+    pool, refused, accepted = ThreadPool("pool"), threading.Event(), threading.Event()
     with no_threads():
         for _ in range(TIMES):
             with pytest.raises(UnavailableError, match="can't start new thread"):
-                pool.do(done.set)
-    pool.do(lambda: None)
+                pool.do(refused.set)
+    pool.do(accepted.set)
+    assert accepted.wait(SOON * time_scale())
     pool.stop()
-    assert not done.is_set()
+    assert not refused.is_set()
 
 
 def test_a_pool_with_one_thread_does_all_with_it() -> None:

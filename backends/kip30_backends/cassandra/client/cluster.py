@@ -9,7 +9,8 @@ locks that a thread of the parent may have held, and completes requests of the p
 the process it shuts down all clusters, which waits for threads that the child does not have. So a
 child must neither use nor end what it inherits.
 
-The driver also logs every second that a node cannot be reached; `LogFilter` keeps the first.
+The driver also logs every second that a node cannot be reached; `LogFilter` passes one message a
+minute.
 """
 
 import logging
