@@ -1,5 +1,6 @@
 """Connections that are cut after the servers have done the request: S29, G08, L17, M02."""
 
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from kip30.driver import Backend, Capability
 from kip30.driver.records import Condition, new_nonce
 from kip30.driver.records import Write as DriverWrite
 from kip30.names import Key
+from kip30.runtime.vacancies import TURN_SECONDS
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.server_suite import Linked, OpenLinked, ServerSuite
 from kip30_conformance.suite import Evidence
@@ -137,6 +139,7 @@ class CommitFaultTests(ServerSuite):
         election, successor = linked.client.leader_election("s"), client.leader_election("s")
         election.nominate("c", "")
         election.resign("c")
+        time.sleep(TURN_SECONDS)  # before that it asks first whether others wait (L51)
         with _cut_after_commit(
             linked, lambda: election.nominate("c", ""), successor.get_leader, evidence
         ) as answer:
