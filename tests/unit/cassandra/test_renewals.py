@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 
 import pytest
 
 from kip30 import Member, UnavailableError, Version
 from kip30.driver.kit.futures import Completed
 from kip30.driver.records import Entry
+from kip30_backends.cassandra import CassandraBackend
 from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
 from kip30_backends.cassandra.session import ClaimRow, Holding, Parcel, parcels, renew_all
 from kip30_conformance.clients.callback_recorder import Recorder
-from kip30_conformance.polling import eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, Open
 
@@ -122,6 +124,26 @@ def test_many_members_leave_with_their_client(open_client: Open) -> None:
     assert len(group.membership_list()) == MEMBERS
     client.close()
     assert not group.membership_list()
+
+
+def _until_done(done: Future[None], _until: float) -> Future[None]:
+    return done
+
+
+def test_a_renewal_overtakes_most_of_the_requests_that_wait(open_client: Open) -> None:
+    client = open_client(**PATIENT)
+    client.group_membership("g").join("m", "")
+    assert isinstance(client.backend, CassandraBackend)
+    claims = client.backend._resources.claims
+    first, stuck = Future[None](), Future[None]()
+    waiting = [first, *(Completed(None) for _ in range(50)), stuck]
+    turns = [claims.in_turn(("members", "g"), partial(_until_done, done)) for done in waiting]
+    renewal = claims._renewed(claims.sessions.held())
+    first.set_result(None)
+    assert renewal.result(20 * time_scale()) == ()
+    assert not turns[-1].done()
+    stuck.set_result(None)
+    turns[-1].result(20 * time_scale())
 
 
 @pytest.mark.timeout(300)
