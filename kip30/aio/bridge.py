@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from kip30.aio.awaiting import LateError, outcome, post
-from kip30.aio.iteration_limit import IterationLimit
-from kip30.aio.turns import CallTurns
+from kip30.aio.turns import CallTurns, IterationLimit
 from kip30.aio.workers import Workers
 from kip30.errors import (
     ClosedError,

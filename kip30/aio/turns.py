@@ -1,4 +1,4 @@
-"""The turns of an event loop's calls: a limited number at once, the others queue.
+"""The turns of an event loop's calls: a limited number at once, and in one iteration of the loop.
 
 A request costs the loop time when it begins, and its deadline runs from then on. A thousand that
 begin together would block the loop, and the last of them would be late on a store that is well.
@@ -96,3 +96,45 @@ class CallTurns:
             f"the calls before this one had no answer for {self._limit_seconds:g} s:"
             " nothing was sent"
         )
+
+
+class IterationLimit:
+    """Admits a number of calls in each iteration, first come, first served; the others queue.
+
+    To begin a call takes some tens of microseconds: a thousand of them in one iteration would block
+    the loop. For the loop's thread only.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Admit up to *most* calls in each iteration of the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._most = most
+        self._left = most  # once it is less, `_renew` is called in the next iteration
+        self._queue: deque[asyncio.Future[None]] = deque()
+
+    def admits(self) -> bool:
+        """Return whether a call may begin in this iteration; it counts then."""
+        if not self._left:
+            return False
+        if self._left == self._most:
+            self._loop.call_soon(self._renew)
+        self._left -= 1
+        return True
+
+    async def admitted(self) -> None:
+        """Wait for an iteration in which a call may begin, behind those that wait."""
+        turn = self._loop.create_future()
+        self._queue.append(turn)
+        await turn
+
+    def _renew(self) -> None:
+        self._left = self._most
+        while self._queue and self._left:
+            turn = self._queue.popleft()
+            if not turn.done():  # a task that was cancelled waits no longer
+                turn.set_result(None)
+                self._left -= 1
+        if self._left < self._most:
+            # They begin in the next iteration, and nothing overtakes them.
+            self._left = 0
+            self._loop.call_soon(self._renew)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from kip30.aio import AsyncPluginLocator
+from kip30.aio import AsyncGroupMembership, AsyncPluginLocator
 from kip30.config import Written
 from kip30_conformance.polling import time_scale
 from tests import embedded_faults
@@ -48,3 +48,10 @@ async def until(probe: Callable[[], object], what: str = "") -> None:
         while not probe():  # noqa: ASYNC110  what is polled are threads and other tasks
             await asyncio.sleep(0.005)
     assert probe(), what
+
+
+async def until_empty(group: AsyncGroupMembership[str]) -> None:
+    """Poll *group* until the store has no member of it."""
+    async with asyncio.timeout(PATIENCE * time_scale()):
+        while await group.membership_list():  # noqa: ASYNC110  the store is polled
+            await asyncio.sleep(0.005)

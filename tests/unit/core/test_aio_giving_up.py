@@ -11,7 +11,7 @@ from kip30.aio import AsyncPluginLocator
 from kip30.config import Written
 from kip30_conformance.polling import time_scale
 
-from .loops import PATIENCE, faults_of, occupy, properties, until
+from .loops import PATIENCE, faults_of, occupy, properties, until, until_empty
 from .trouble import has_arrived
 
 _DELAY = 0.5
@@ -39,9 +39,7 @@ def test_a_join_that_was_given_up_is_undone(tmp_path: Path, end: str) -> None:
                     await joining
             assert group.member("m") is None
             await until(has_arrived, "the claim has arrived")
-            async with asyncio.timeout(PATIENCE * time_scale()):
-                while await group.membership_list():  # noqa: ASYNC110  the store is polled
-                    await asyncio.sleep(0.01)
+            await until_empty(group)
             assert (await group.join("m", "again")).is_valid()
             assert (await group.membership())["m"] == "again"
 

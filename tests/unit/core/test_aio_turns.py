@@ -10,12 +10,10 @@ import pytest
 
 from kip30 import LifecycleError, UnavailableError
 from kip30.aio import AsyncGroupMembership, AsyncPluginLocator
-from kip30.aio.iteration_limit import IterationLimit
-from kip30.aio.turns import CallTurns
+from kip30.aio.turns import CallTurns, IterationLimit
 from kip30.recipes.aio import AsyncLock
-from kip30_conformance.polling import time_scale
 
-from .loops import occupy, properties, until
+from .loops import occupy, properties, until, until_empty
 
 LONG = 3600.0
 
@@ -145,6 +143,20 @@ def test_calls_of_each_kind_count_for_an_iteration(
     asyncio.run(main())
 
 
+def test_releases_of_grips_count_for_an_iteration(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            grips = [await AsyncLock(locator, f"x{number}").acquire() for number in range(3)]
+            locator.bridge._beginnings = limit = IterationLimit(1)
+            releases = [asyncio.create_task(grip.release()) for grip in grips]
+            await asyncio.sleep(0)
+            assert len(limit._queue) == 2
+            await asyncio.gather(*releases)
+            assert not any(grip.is_valid() for grip in grips)
+
+    asyncio.run(main())
+
+
 def test_more_calls_than_turns_are_all_done(tmp_path: Path) -> None:
     async def main() -> None:
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
@@ -184,9 +196,7 @@ def test_a_cancelled_call_that_gives_back_takes_effect(tmp_path: Path, give: Giv
             await _cancelled(give(group))
             assert not member.is_valid()
             gate.set()
-            async with asyncio.timeout(20 * time_scale()):
-                while await others.membership_list():  # noqa: ASYNC110  the store is polled
-                    await asyncio.sleep(0.005)
+            await until_empty(others)
 
     asyncio.run(main())
 
@@ -205,9 +215,7 @@ def test_many_leaves_that_are_cancelled_take_effect_at_once(tmp_path: Path) -> N
                 leave.cancel()
             await asyncio.wait(leaves)
             assert not any(member.is_valid() for member in members)
-            async with asyncio.timeout(20 * time_scale()):
-                while await group.membership_list():  # noqa: ASYNC110  the store is polled
-                    await asyncio.sleep(0.005)
+            await until_empty(group)
 
     asyncio.run(main())
 
