@@ -297,7 +297,7 @@ class LeaderElectorAdapter(Closeable):
 
 
 def _broker_of(leader: Leader[str]) -> int:
-    """Return the broker id in the record of *leader*; if none, log that and return `NOBODY`."""
+    """Return the broker id in the record of *leader*; without one, log it and return -1."""
     try:
         return _broker_in(json.loads(leader.data))
     except CodecError:

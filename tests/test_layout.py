@@ -197,13 +197,10 @@ def test_docstrings_call_a_retry_a_retry() -> None:
 
 
 def test_no_docstring_begins_with_a_question_word() -> None:
-    firsts = [text for text in docstrings() if text.split(maxsplit=1)[:1]]
-    found = [text for text in firsts if text.split()[0].lower() in QUESTIONS]
-    assert not found
+    assert not [text for text in docstrings() if text and text.split()[0].lower() in QUESTIONS]
 
 
 def test_no_test_is_named_by_a_question_word() -> None:
-    """The part after the id is the name of a case of the suite."""
     names = [
         name
         for path in (ROOT / "tests").rglob("test_*.py")
