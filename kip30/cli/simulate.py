@@ -55,14 +55,15 @@ def _seeds(_context: click.Context, _option: click.Parameter, given: str) -> tup
     help="Where the smallest plans of runs that broke a promise go.",
 )
 @opens_store
-def command(
+def command(  # noqa: PLR0913  one argument per option
     choice: StoreChoice,
     *,
     seeds: tuple[int, int],
+    seconds: float | None,
     plan: Path | None,
     without: tuple[str, ...],
     shows: bool,
-    **options: Any,
+    out: Path,
 ) -> int:
     """Run the core in virtual time, with faults, and judge its promises.
 
@@ -86,9 +87,9 @@ def command(
     if shows:
         failures = simulate.timeline(next(iter(plans)), click.echo, store)
         return Status.REFUSED if failures else Status.OK
-    summary = simulate.simulate(plans, seconds=options["seconds"], store=store)
+    summary = simulate.simulate(plans, seconds=seconds, store=store)
     for broken in summary.broken:
-        _report(simulate, broken, options["out"], is_chosen=is_chosen)
+        _report(simulate, broken, out, is_chosen=is_chosen)
     click.echo(str(summary))
     return Status.REFUSED if summary.broken else Status.OK
 
