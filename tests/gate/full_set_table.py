@@ -1,11 +1,15 @@
 """Writes ``docs/full-set.md``: the last result of each environment of the full set.
 
-tox keeps the results; see ``toxfile.py``. Usage: ``python tests/gate/full_set_table.py FILE``
+tox keeps the results of one checkout; see ``toxfile.py``. An environment that was not run in this
+one keeps its row, so that the set can be run in parts, and on several machines.
+
+Usage: ``python tests/gate/full_set_table.py FILE``
 """
 
 import configparser
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +29,14 @@ twice alone.
 _COLUMNS = ("environment", "verdict", "commit", "date", "minutes", "tests", "skipped", "unstable")
 
 
-def page(results: Path) -> str:
-    """Return the whole page, from the files in the folder *results*."""
-    rows = [_COLUMNS, ("---",) * len(_COLUMNS), *(_row(results, name) for name in label("full"))]
-    return _HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+def page(results: Path, before: str = "") -> str:
+    """Return the whole page: rows from the files in the folder *results*, or from *before*."""
+    kept = {line.split("|")[1].strip(): line for line in before.splitlines() if line[:1] == "|"}
+    lines = [_line(_COLUMNS), _line(("---",) * len(_COLUMNS))]
+    for name in label("full"):
+        file = results / f"{name}.json"
+        lines.append(_line(_row(file)) if file.exists() else kept.get(name) or _not_run(name))
+    return _HEAD + "".join(f"{line}\n" for line in lines)
 
 
 def label(name: str) -> list[str]:
@@ -42,17 +50,24 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def _row(results: Path, name: str) -> tuple[str, ...]:
-    file = results / f"{name}.json"
-    if not file.exists():
-        return (name, "not run", *[""] * (len(_COLUMNS) - 2))
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _not_run(name: str) -> str:
+    return _line((name, "not run", *[""] * (len(_COLUMNS) - 2)))
+
+
+def _row(file: Path) -> Sequence[str]:
     found: dict[str, Any] = json.loads(file.read_text())
     verdict = "green" if found["is_green"] else "red"
     commit = found["commit"][:10] + (", changed" if found["dirty"] else "")
     tests, skipped = (str(found.get(key, "")) for key in ("tests", "skipped"))
     unstable = ", ".join(f"`{test}`" for test in found.get("unstable", []))
-    return name, verdict, commit, found["date"], str(found["minutes"]), tests, skipped, unstable
+    minutes = str(found["minutes"])
+    return file.stem, verdict, commit, found["date"], minutes, tests, skipped, unstable
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page(ROOT / ".tox" / "results"))
+    file = Path(sys.argv[1])
+    file.write_text(page(ROOT / ".tox" / "results", file.read_text() if file.exists() else ""))

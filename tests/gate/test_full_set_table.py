@@ -16,3 +16,15 @@ def test_each_environment_has_its_last_result(tmp_path: Path) -> None:
     assert "| etcd | green | 0123456789 | 2026-01-31 | 1.5 | 7 | 1 | `a.py::test_a` |" in rows
     assert "| lint | red | 0123456789, changed | 2026-01-31 | 1.5 |  |  |  |" in rows
     assert "| cassandra | not run |  |  |  |  |  |  |" in rows
+
+
+def test_an_environment_without_a_result_keeps_its_row(tmp_path: Path) -> None:
+    file = tmp_path / "etcd.json"
+    file.write_text(json.dumps(ORIGIN | {"is_green": True, "unstable": ["a.py::test_a[x|y]"]}))
+    before = page(tmp_path)
+    file.unlink()
+    assert page(tmp_path, before) == before
+    file.write_text(json.dumps(ORIGIN | {"is_green": False}))
+    after = page(tmp_path, before)
+    assert "| etcd | red |" in after
+    assert "| etcd | green |" not in after
