@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
@@ -105,7 +106,9 @@ def slices(table: pa.Table, size: int) -> Iterator[pa.Table]:
         yield table.slice(first, rows)
 
 
-def digests(keys: Sequence[bytes], values: Sequence[bytes | None], *, is_raw: bool) -> list[int]:
+def digests(
+    keys: Sequence[bytes], values: Sequence[bytes | None], *, is_raw: bool
+) -> "np.ndarray[Any, np.dtype[np.int64]]":
     """Return for each record what `record_digests.with_digest` makes Spark compute."""
     hashed = xxhash.xxh64_intdigest
     found = [hashed(key, _SEED) for key in keys]
@@ -113,16 +116,15 @@ def digests(keys: Sequence[bytes], values: Sequence[bytes | None], *, is_raw: bo
         found = [hashed(_FLAGS[v is None], seed) for v, seed in zip(values, found, strict=True)]
     pairs = zip(values, found, strict=True)
     found = [seed if value is None else hashed(value, seed) for value, seed in pairs]
-    signed: list[int] = np.array(found, dtype=np.uint64).view(np.int64).tolist()
-    return signed
+    return np.array(found, dtype=np.uint64).view(np.int64)
 
 
 def _with_digest(batch: pa.RecordBatch) -> pa.RecordBatch:
     is_raw = "path" in batch.schema.names
     keys: Any = batch.column("path" if is_raw else "key").cast(pa.binary()).to_pylist()
-    values: Any = batch.column("value").to_pylist()
-    sizes = pa.array([len(one or b"") for one in values], pa.int32())
-    hashes = pa.array(digests(keys, values, is_raw=is_raw), pa.int64())
+    values: Any = batch.column("value")
+    sizes = pc.fill_null(pc.binary_length(values), 0)
+    hashes = pa.array(digests(keys, values.to_pylist(), is_raw=is_raw))
     schema = pa.schema([*batch.schema, *_MEASURES])
     return pa.RecordBatch.from_arrays([*batch.columns, sizes, hashes], schema=schema)
 
@@ -179,19 +181,18 @@ def _parsed(data: bytes) -> pa.Table:
 
 
 def _measured(name: str, data: bytes, table: pa.Table) -> ScanFile:
-    is_record: Any = table.column("rejected").is_null().to_pylist()
-    hashes: Any = table.column("digest").to_pylist()
-    moving: Any = table.column("moving").to_pylist()
-    sizes: Any = table.column("value_bytes").to_pylist()
-    of_records = [one for one, counts in zip(hashes, is_record, strict=True) if counts]
+    is_record: Any = table.column("rejected").is_null().to_numpy()
+    hashes: Any = table.column("digest").to_numpy()[is_record]
+    moving: Any = table.column("moving").to_numpy()[is_record]
+    total = (int((hashes >> 32).sum()) << 32) + int((hashes & 0xFFFF_FFFF).sum())
     return ScanFile(
         name=name,
         size=len(data),
         checksum=checksum(data),
-        rows=len(of_records),
-        total=str(sum(of_records)),
-        xor=int(np.bitwise_xor.reduce(np.array(of_records, dtype=np.int64), initial=0)),
-        moving=sum(one and counts for one, counts in zip(moving, is_record, strict=True)),
-        rejected=len(table) - len(of_records),
-        value_bytes=sum(sizes),
+        rows=len(hashes),
+        total=str(total),
+        xor=int(np.bitwise_xor.reduce(hashes, initial=0)),
+        moving=int(moving.sum()),
+        rejected=len(table) - len(hashes),
+        value_bytes=pc.sum(table.column("value_bytes")).as_py(),
     )

@@ -1,5 +1,7 @@
 """Files of a scan: they hold the rows that were scanned, or they do not count."""
 
+import functools
+import operator
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -55,16 +57,18 @@ def test_digests_are_those_that_spark_computes(
 
 
 def test_the_measures_of_a_file_are_of_its_records(tmp_path: Path) -> None:
-    (written,) = write_scan(page(rows(VALUES)), tmp_path)
+    values = VALUES * 50  # the sum of their digests has more than 64 bits
+    moving = [number % 3 == 0 for number in range(len(values))]
+    found = Page.of(rows(values), [Rejected(b"n/odd", "why")])
+    (written,) = write_scan(batches(found, moving, Layout.KIP30), tmp_path)
     table = in_folder(tmp_path, written)
     hashes = [one["digest"] for one in table.to_pylist() if one["rejected"] is None]
-    assert (written.rows, written.rejected, written.moving) == (len(VALUES), 1, 0)
+    assert (written.rows, written.rejected) == (len(values), 1)
+    assert written.moving == sum(moving)
+    assert abs(sum(hashes)) > 2**64
     assert int(written.total) == sum(hashes)
-    xor = 0
-    for one in hashes:
-        xor ^= one
-    assert written.xor == xor
-    assert written.value_bytes == sum(map(len, VALUES))
+    assert written.xor == functools.reduce(operator.xor, hashes)
+    assert written.value_bytes == sum(map(len, values))
 
 
 def test_a_file_ends_at_its_size_whatever_size_the_values_have(tmp_path: Path) -> None:
