@@ -4,8 +4,9 @@ The leader of the group only chooses; the choice depends on what all members say
 So a member that may not be elected can still choose.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from typing_extensions import override
 
@@ -13,6 +14,7 @@ from kip30.coordinator.abstract_coordinator import AbstractCoordinator
 from kip30.coordinator.config import GroupConfig
 from kip30.coordinator.interface import AssignmentMetadata, JoinGroupMetadata
 from kip30.coordinator.item_texts import decode, encode
+from kip30.errors import UsageError
 from kip30.locator import PluginLocator
 
 _PROTOCOL = "v0"
@@ -23,13 +25,51 @@ class MemberIdentity(NamedTuple):
     """The identity of a member of the group.
 
     Attributes:
-        url: Where the others reach it. Two members may have one, such as a process and its
-            successor: their member ids distinguish them.
+        url: Where the others reach it. No other member of the group may have the same one.
         eligible: Whether it may be elected.
     """
 
     url: str
     eligible: bool = True
+
+
+class Election(NamedTuple):
+    """Result of an election.
+
+    Attributes:
+        elected: The elected member; None if there is none.
+        duplicates: The members whose url another member has, too.
+        is_withheld: Whether incumbents must give it up before another member may have it.
+    """
+
+    elected: str | None
+    duplicates: frozenset[str]
+    is_withheld: bool
+
+
+def elect(said: Mapping[str, Mapping[str, Any]], *, sticky: bool) -> Election:
+    """Elect a member.
+
+    Args:
+        said: The metadata of each member, by member id.
+        sticky: Whether the elected member stays elected.
+    """
+    urls = Counter(one["url"] for one in said.values())
+    duplicates = frozenset(name for name, one in said.items() if urls[one["url"]] > 1)
+    eligible = [name for name, one in said.items() if one["eligible"] and name not in duplicates]
+    incumbents = _incumbents(said) if sticky else []
+    if not incumbents:
+        least = min(eligible, key=lambda name: said[name]["url"], default=None)
+        return Election(least, duplicates, is_withheld=False)
+    # Two members that both claim it, or one that may no longer have it, must give it up first.
+    stays = len(incumbents) == 1 and incumbents[0] in eligible
+    return Election(incumbents[0] if stays else None, duplicates, is_withheld=not stays)
+
+
+def _incumbents(said: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    claims = {name: one["generation"] for name, one in said.items() if one["elected"]}
+    newest = max(claims.values(), default=-1)
+    return [name for name, generation in claims.items() if generation == newest]
 
 
 class LeaderCoordinator(AbstractCoordinator):
@@ -38,6 +78,10 @@ class LeaderCoordinator(AbstractCoordinator):
     Sticky: the elected member stays elected while it is eligible and present. Otherwise the
     eligible one with the least url is elected, and each round begins with a time without an elected
     member.
+
+    Members with the same url are an error: none of them is elected, because the url does not tell
+    which of them is meant. `poll` raises `UsageError` on each of them, once in each generation. The
+    member is not closed, and may be elected once no other one has its url.
     """
 
     def __init__(  # noqa: PLR0913  all by keyword
@@ -75,6 +119,8 @@ class LeaderCoordinator(AbstractCoordinator):
         self._has_heard = True
         # The generation in which the share was taken up.
         self._taken_up_in = -1
+        # The last generation in which `poll` has raised because another member has the same url.
+        self._reported_in = -1
         self._has_withheld = False
 
     @property
@@ -113,24 +159,14 @@ class LeaderCoordinator(AbstractCoordinator):
         self, leader_id: str, protocol: str, all_member_metadata: Sequence[AssignmentMetadata]
     ) -> Mapping[str, bytes]:
         said = {one.member_id: decode(one.metadata) for one in all_member_metadata}
-        newest = max((one["generation"] for one in said.values() if one["elected"]), default=-1)
-        incumbents = [
-            name
-            for name, one in said.items()
-            if self._is_sticky and one["elected"] and one["generation"] == newest
-        ]
-        eligible = [name for name, one in said.items() if one["eligible"]]
-        # Two members that both claim it, or one that may no longer have it, must give it up first.
-        self._has_withheld = bool(incumbents) and (
-            len(incumbents) > 1 or incumbents[0] not in eligible
-        )
-        chosen = incumbents[0] if incumbents else None
-        if not incumbents:
-            chosen = min(eligible, key=lambda name: (said[name]["url"], name), default=None)
-        if chosen is None or self._has_withheld:
-            return {}
-        share = encode({"member": chosen, "url": said[chosen]["url"]})
-        return dict.fromkeys(said, share)
+        result = elect(said, sticky=self._is_sticky)
+        self._has_withheld = result.is_withheld
+        chosen = result.elected
+        share: dict[str, object] = {}
+        if chosen is not None:
+            share = {"member": chosen, "url": said[chosen]["url"]}
+        error = {**share, "duplicate": True}
+        return {name: encode(error if name in result.duplicates else share) for name in said}
 
     @override
     def follow_up(self) -> bool:
@@ -146,6 +182,8 @@ class LeaderCoordinator(AbstractCoordinator):
             identity = MemberIdentity(str(said["url"])) if elected else None
             self._tell(identity, elected, generation if elected else -1)
         self._taken_up_in = generation
+        if said.get("duplicate"):
+            self._report_duplicate(generation)
 
     @override
     def on_lost(self, generation: int, member_id: str) -> None:
@@ -155,6 +193,16 @@ class LeaderCoordinator(AbstractCoordinator):
     @override
     def on_leave_prepare(self) -> None:
         self._tell(None, "", -1)
+
+    def _report_duplicate(self, generation: int) -> None:
+        """Raise once in each generation: otherwise the share would never be taken up."""
+        if self._reported_in == generation:
+            return
+        self._reported_in = generation
+        raise UsageError(
+            f"another member of {self.group_id!r} has the url {self.identity.url!r:.200}, too:"
+            " neither can be elected; give each member its own url"
+        )
 
     def _tell(self, elected: MemberIdentity | None, elected_id: str, generation: int) -> None:
         """Call on_elected; not with None if it was called with None last."""

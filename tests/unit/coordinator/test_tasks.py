@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kip30 import PluginLocator
-from kip30.coordinator import LeaderCoordinator, MemberIdentity, WorkerCoordinator
+from kip30 import PluginLocator, UsageError
+from kip30.coordinator import LeaderCoordinator, MemberIdentity, MemberState, WorkerCoordinator
 from kip30_conformance.clients.item_coordinator import quick_config
 from kip30_conformance.polling import eventually, throughout
 
@@ -124,7 +124,12 @@ Elected = tuple[LeaderCoordinator, list[tuple[MemberIdentity | None, int]]]
 @pytest.fixture
 def elect(ends: ExitStack) -> Callable[..., Elected]:
     def start_one(
-        client: PluginLocator, url: str, *, eligible: bool = True, **more: Any
+        client: PluginLocator,
+        url: str,
+        *,
+        eligible: bool = True,
+        starts: bool = True,
+        **more: Any,
     ) -> Elected:
         heard: list[tuple[MemberIdentity | None, int]] = []
         one = LeaderCoordinator(
@@ -136,7 +141,8 @@ def elect(ends: ExitStack) -> Callable[..., Elected]:
             **more,
         )
         ends.callback(one.close)
-        one.start()
+        if starts:
+            one.start()
         return one, heard
 
     return start_one
@@ -187,6 +193,38 @@ def test_a_member_that_may_not_be_elected_chooses_another(
     assert not chooser[0].is_elected
     other = elect(open_client(), "b")
     await_elected("b", other, chooser)
+
+
+def test_members_with_the_same_url_are_an_error_until_one_of_them_leaves(
+    open_client: OpenClient, elect: Callable[..., Elected]
+) -> None:
+    twins = [elect(open_client(), "a", starts=False)[0] for _ in range(2)]
+    errors: list[tuple[str, str]] = []
+
+    def poll() -> bool:
+        for one in twins:
+            try:
+                one.poll(0.02)
+            except UsageError as error:
+                errors.append((one.member_id, str(error)))
+        return True
+
+    both = {one.member_id for one in twins}
+    eventually(lambda: poll() and {name for name, _ in errors} == both, within=20, what="errors")
+    eventually(lambda: poll() and all(map(is_stable, twins)), within=20, what="both are members")
+    assert all("has the url 'a', too" in text for _, text in errors)
+    assert not any(one.is_elected or one.failure for one in twins)
+    errors.clear()
+    third = elect(open_client(), "b")[0]
+    eventually(lambda: poll() and third.is_elected, within=20, what="the third is elected")
+    eventually(lambda: poll() and {name for name, _ in errors} == both, within=20, what="errors")
+    twins.pop().close()
+    third.close()
+    eventually(lambda: poll() and twins[0].is_elected, within=20, what="the other is elected")
+
+
+def is_stable(one: LeaderCoordinator) -> bool:
+    return one.state is MemberState.STABLE
 
 
 def test_a_listener_that_raises_is_notified_of_the_election_again(

@@ -8,6 +8,7 @@ from kip30.coordinator.interface import JoinGroupMetadata
 from kip30.coordinator.voting import Vote, check_cooperation, check_offer, vote
 from kip30.errors import UsageError
 
+from .assignors.cases import Case, of_kind
 from .made import member
 
 
@@ -39,6 +40,14 @@ def test_the_protocol_with_most_votes_of_those_that_all_share(
     members = [member("abc"[n], n + 1, protocols=offer) for n, offer in enumerate(offers)]
     result = voted(*members)
     assert (result.protocol, names(result)[1]) == (chosen, [])
+
+
+@pytest.mark.case("K12")
+@pytest.mark.parametrize("case", of_kind("protocol"))
+def test_published_cases(case: Case) -> None:
+    offers = case["members"].items()
+    members = [member(name, n + 1, protocols=offer) for n, (name, offer) in enumerate(offers)]
+    assert voted(*members).protocol == case["expect"]["protocol"]
 
 
 @pytest.mark.case("K13")
