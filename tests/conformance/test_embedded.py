@@ -131,6 +131,7 @@ class EmbeddedPeer(Peer):
 
 
 class EmbeddedHarness(Harness):
+    crowd_strikes = 100
     peer_class = EmbeddedPeer
 
     def __init__(self, directory: Path) -> None:
