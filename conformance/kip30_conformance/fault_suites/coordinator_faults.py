@@ -22,6 +22,7 @@ from kip30_conformance.suites.coordinator_rounds import CoordinatorSuite
 
 _COUNT = 6
 _DEATHS = 4
+_HEAVY = (pytest.mark.heavy, pytest.mark.timeout(1800))
 _REFUSALS = {"FencedInstanceError", "IllegalGenerationError", "UnsupportedError"}
 
 
@@ -69,12 +70,15 @@ class CoordinatorFaultTests(CoordinatorSuite):
         worked["survivor"] = survivor.call("worked", name="m")
         assert overlaps(worked) == []
 
-    def test_K65_stopped_member(self, peer: OpenPeer, harness: Harness, evidence: Evidence) -> None:
+    @pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=_HEAVY)])
+    def test_K65_stopped_member(
+        self, peer: OpenPeer, harness: Harness, evidence: Evidence, rounds: int
+    ) -> None:
         """The share of a stopped member is invalid before another one gets it, and stays so."""
         survivor, victim = peer(**harness.steady), peer()
         take_part(survivor, victim)
         await_parts(survivor, victim)
-        for _ in range(3):
+        for _ in range(rounds):
             victim.stop()
             await_parts(survivor)
             victim.resume()

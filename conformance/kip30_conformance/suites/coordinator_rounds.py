@@ -25,6 +25,7 @@ from kip30_conformance.suite import OpenClient, Suite
 
 _PACKED = 4000
 """A number of items whose assignments do not fit into the state."""
+_HEAVY = (pytest.mark.heavy, pytest.mark.timeout(900))
 
 
 class CoordinatorSuite(Suite):
@@ -173,12 +174,13 @@ class CoordinatorRoundTests(CoordinatorSuite):
         poll_until_shared(second, first)
 
     @pytest.mark.usefixtures("listing")
-    def test_K71_clean(self, client: PluginLocator, members: MemberFactory) -> None:
+    @pytest.mark.parametrize("rounds", [10, pytest.param(50, marks=_HEAVY)])
+    def test_K71_clean(self, client: PluginLocator, members: MemberFactory, rounds: int) -> None:
         """After many rounds the parts of at most two remain, and closing leaves nothing."""
         threads = {*threading.enumerate()}
         first, second = (members.started(client, count=_PACKED) for _ in range(2))
         await_shared(first, second)
-        for number in range(first.generation.generation, 10):
+        for number in range(first.generation.generation, rounds):
             for one in (first, second):
                 if one.is_leader:
                     one.request_rejoin("another round")
