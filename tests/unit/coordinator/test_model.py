@@ -4,14 +4,19 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.gate.sizes import others_large
+
 from .deadline_model import TimedRun, overlaps
 from .model import failures
 from .mutants import MUTANTS
 
+SEEDS = [range(20), *(range(first, first + 200) for first in range(0, 4000, 200))]
+"""The schedules of each test: together they take four minutes of one processor."""
 
-@pytest.mark.parametrize("schedules", [20, pytest.param(200, marks=pytest.mark.large)])
-def test_random_schedules_find_nothing(schedules: int) -> None:
-    assert failures(range(schedules)) == {}
+
+@pytest.mark.parametrize("seeds", others_large(SEEDS), ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_random_schedules_find_nothing(seeds: range) -> None:
+    assert failures(seeds) == {}
 
 
 @pytest.mark.parametrize("schedules", [3, pytest.param(30, marks=pytest.mark.large)])
