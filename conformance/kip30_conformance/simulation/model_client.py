@@ -177,7 +177,7 @@ class _Sessions:
         return wanted if granted is None or self._context.session_timeout_was_asked else granted
 
     def _end(self, session: _Session, until: float) -> None:
-        end = partial(self._store.end_session, session.number)
+        end = partial(self._store.close_session, session.number)
         self._requests.repeatable(end, max(0.0, until - clock())).result()
 
     def _renew(self, session: _Session, seconds: float) -> Future[bool]:

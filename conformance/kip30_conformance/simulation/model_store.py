@@ -145,14 +145,19 @@ class ModelStore:
             found.renewed_at = self.simulation.now
         return found is not None
 
+    def close_session(self, session: int) -> None:
+        """Remove all records of *session*, and delay no service. Nothing happens if it has ended.
+
+        A client that closes gives up what it holds before it ends its session.
+        """
+        if self._sessions.pop(session, None) is not None:
+            self._remove_of(session)
+
     def end_session(self, session: int) -> None:
         """Remove all records of *session*. Nothing happens if it has ended."""
-        if self._sessions.pop(session, None) is None:
-            return
-        for table, rows in list(self._tables.items()):
-            for name in [name for name, row in rows.items() if row.session == session]:
+        if self._sessions.pop(session, None) is not None:
+            for table in self._remove_of(session):
                 self._free_at[table] = self.simulation.now + self.dialect.delay_seconds
-                self._remove(table, name)
 
     def terms_of(self, session: int) -> set[Fence]:
         """Return the services that *session* leads, with their epochs."""
@@ -168,6 +173,18 @@ class ModelStore:
         if self.dialect.lengthens_sessions:
             for session in self._sessions.values():
                 session.renewed_at = self.simulation.now
+
+    def _remove_of(self, session: int) -> set[Table]:
+        """Remove the records of *session*, and return the tables in which there were any."""
+        found = [
+            (table, name)
+            for table, rows in self._tables.items()
+            for name, row in rows.items()
+            if row.session == session
+        ]
+        for table, name in found:
+            self._remove(table, name)
+        return {table for table, _ in found}
 
     def _look_at(self, session: int) -> None:
         """End *session* if it is due, else look again when it may be."""
