@@ -64,10 +64,11 @@ def test_afterwards():
 
 def pytest_in(folder: Path, *words: str, **environment: str) -> tuple[int, str]:
     """Run pytest with the plugin in another process; return its exit code and what it prints."""
+    inherited = {key: value for key, value in os.environ.items() if key != "KIP30_VIRTUAL_TIME"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "pytest_timeout", *words],
         cwd=folder,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment},
+        env={**inherited, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment},
         check=False,
         capture_output=True,
         text=True,
