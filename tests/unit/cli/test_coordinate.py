@@ -245,7 +245,9 @@ def test_a_guard_is_the_text_that_the_command_gets() -> None:
 
 
 def test_a_static_member_returns_to_its_share(shell: Shell) -> None:
-    words = coordinate("--shards=2", "--instance=i", "sh", "-c", 'echo "$KIP30_GENERATION"')
+    # The share waits as long as a session: longer than a machine with much to do starts a program.
+    waits = f"--set=plugin.session.timeout.ms={round(60_000 * time_scale())}"
+    words = coordinate(waits, "--shards=2", "--instance=i", "sh", "-c", 'echo "$KIP30_GENERATION"')
     first = shell.finish(*words)
     assert shell.finish(*words).stdout == first.stdout == b"1\n"
     with PluginLocator().startup(shell.properties) as locator:
