@@ -123,7 +123,7 @@ def _with_digest(batch: pa.RecordBatch) -> pa.RecordBatch:
     is_raw = "path" in batch.schema.names
     keys: Any = batch.column("path" if is_raw else "key").cast(pa.binary()).to_pylist()
     values: Any = batch.column("value")
-    sizes = pc.fill_null(pc.binary_length(values), 0)
+    sizes: Any = pc.fill_null(pc.binary_length(values), pa.scalar(0, pa.int32()))
     hashes = pa.array(digests(keys, values.to_pylist(), is_raw=is_raw))
     schema = pa.schema([*batch.schema, *_MEASURES])
     return pa.RecordBatch.from_arrays([*batch.columns, sizes, hashes], schema=schema)
