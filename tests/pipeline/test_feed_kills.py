@@ -41,7 +41,7 @@ class Feed:
         self._out = out
         self.process = self._started()
 
-    def revive(self) -> None:
+    def start_if_ended(self) -> None:
         """Start the command again if it has ended, as a kill or a store without answer ends it."""
         status = self.process.poll()
         if status is not None:
@@ -143,7 +143,7 @@ def test_the_target_equals_the_source_in_the_end(
 
 def _kill(dice: random.Random, feed: Feed, stores: Stores, ends: tuple[str, str]) -> None:
     """Kill a process of the feed, all of them, or the server of an end, at a random moment."""
-    feed.revive()
+    feed.start_if_ended()
     with suppress(subprocess.TimeoutExpired):
         feed.process.wait(dice.uniform(0, 15))
     servers = [end for end in ends if end != "embedded"]
@@ -192,7 +192,7 @@ def _await_mark(feed: Feed, here: Storage[bytes], there: Storage[bytes], number:
     acknowledged(lambda: here.set(MARK, mark))
 
     def has_arrived() -> bool:
-        feed.revive()
+        feed.start_if_ended()
         found = acknowledged(lambda: there.get(MARK))
         return found is not None and found.value == mark
 
