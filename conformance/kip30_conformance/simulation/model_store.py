@@ -150,14 +150,12 @@ class ModelStore:
 
         A client that closes gives up what it holds before it ends its session.
         """
-        if self._sessions.pop(session, None) is not None:
-            self._remove_of(session)
+        self._removed_with(session)
 
     def end_session(self, session: int) -> None:
         """Remove all records of *session*. Nothing happens if it has ended."""
-        if self._sessions.pop(session, None) is not None:
-            for table in self._remove_of(session):
-                self._free_at[table] = self.simulation.now + self.dialect.delay_seconds
+        for table in self._removed_with(session):
+            self._free_at[table] = self.simulation.now + self.dialect.delay_seconds
 
     def terms_of(self, session: int) -> set[Fence]:
         """Return the services that *session* leads, with their epochs."""
@@ -174,8 +172,10 @@ class ModelStore:
             for session in self._sessions.values():
                 session.renewed_at = self.simulation.now
 
-    def _remove_of(self, session: int) -> set[Table]:
-        """Remove the records of *session*, and return the tables in which there were any."""
+    def _removed_with(self, session: int) -> set[Table]:
+        """Remove *session* with its records, and return the tables in which there were any."""
+        if self._sessions.pop(session, None) is None:
+            return set()
         found = [
             (table, name)
             for table, rows in self._tables.items()
