@@ -119,8 +119,6 @@ class LeaderCoordinator(AbstractCoordinator):
         self._has_heard = True
         # The generation in which the share was taken up.
         self._taken_up_in = -1
-        # The last generation in which `poll` has raised because another member has the same url.
-        self._reported_in = -1
         self._has_withheld = False
 
     @property
@@ -181,9 +179,13 @@ class LeaderCoordinator(AbstractCoordinator):
         if elected != self._elected_id or not self._has_heard:
             identity = MemberIdentity(str(said["url"])) if elected else None
             self._tell(identity, elected, generation if elected else -1)
-        self._taken_up_in = generation
-        if said.get("duplicate"):
-            self._report_duplicate(generation)
+        is_new, self._taken_up_in = generation != self._taken_up_in, generation
+        # Once in each generation: otherwise the share would never be taken up.
+        if is_new and said.get("duplicate"):
+            raise UsageError(
+                f"another member of {self.group_id!r} has the url {self.identity.url!r:.200}, too:"
+                " neither can be elected; give each member its own url"
+            )
 
     @override
     def on_lost(self, generation: int, member_id: str) -> None:
@@ -193,16 +195,6 @@ class LeaderCoordinator(AbstractCoordinator):
     @override
     def on_leave_prepare(self) -> None:
         self._tell(None, "", -1)
-
-    def _report_duplicate(self, generation: int) -> None:
-        """Raise once in each generation: otherwise the share would never be taken up."""
-        if self._reported_in == generation:
-            return
-        self._reported_in = generation
-        raise UsageError(
-            f"another member of {self.group_id!r} has the url {self.identity.url!r:.200}, too:"
-            " neither can be elected; give each member its own url"
-        )
 
     def _tell(self, elected: MemberIdentity | None, elected_id: str, generation: int) -> None:
         """Call on_elected; not with None if it was called with None last."""
