@@ -184,6 +184,7 @@ def _measured(name: str, data: bytes, table: pa.Table) -> ScanFile:
     is_record: Any = table.column("rejected").is_null().to_numpy()
     hashes: Any = table.column("digest").to_numpy()[is_record]
     moving: Any = table.column("moving").to_numpy()[is_record]
+    # In two halves, because the sum may have more than 64 bits.
     total = (int((hashes >> 32).sum()) << 32) + int((hashes & 0xFFFF_FFFF).sum())
     return ScanFile(
         name=name,
