@@ -28,6 +28,7 @@ pytestmark = pytest.mark.large
 KILLS = int(os.environ.get("KIP30_FEED_KILLS", "6"))
 TARGETS = dict(zip(STORES, (*STORES[1:], STORES[0]), strict=True))
 """The target of each source: each store is a target once."""
+CHANCE = random.Random()  # noqa: S311  when a process is killed, and what programs write
 MARK = "n/mark"
 WRITERS = 3
 T = TypeVar("T")
@@ -61,12 +62,15 @@ class Feed:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
-    def kill_child(self, name: str) -> None:
-        """Kill a process whose name begins with *name*; while the command starts there is none."""
+    def kill_child(self, name: str) -> bool:
+        """Kill a process whose name begins with *name*; false if there is none, as at the start."""
         with suppress(psutil.NoSuchProcess):
             children = psutil.Process(self.process.pid).children(recursive=True)
             for child in [one for one in children if one.name().startswith(name)][-1:]:
                 child.kill()
+                return True
+        self.start_if_ended()
+        return False
 
     def _started(self) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
@@ -123,17 +127,16 @@ def test_the_target_equals_the_source_in_the_end(
     """What a program wrote at the target stays; all other keys are as at the source."""
     target = TARGETS[source]
     configs = stores.config(source, "from"), stores.config(target, f"from-{source}")
-    dice = random.Random(source)  # noqa: S311  it protects nothing
     feed = Feed(*configs, tmp_path / "run")
     with ExitStack() as opened:
         opened.callback(feed.kill)
         here, there = (opened.enter_context(storage_of(config)) for config in configs)
         foreign = Program(there)
-        with _writing(Program(here), dice), _overwriting(foreign, dice):
+        with _writing(Program(here)), _overwriting(foreign):
             for number in range(KILLS):
                 if number % 2 == 0:
                     _await_mark(feed, here, there, number)
-                _kill(dice, feed, stores, (source, target))
+                _kill(number, feed, stores, (source, target))
             _await_mark(feed, here, there, KILLS)
         feed.kill()
         feed.once()
@@ -141,13 +144,14 @@ def test_the_target_equals_the_source_in_the_end(
         assert _contents(there) == expected
 
 
-def _kill(dice: random.Random, feed: Feed, stores: Stores, ends: tuple[str, str]) -> None:
-    """Kill a process of the feed, all of them, or the server of an end, at a random moment."""
+def _kill(number: int, feed: Feed, stores: Stores, ends: tuple[str, str]) -> None:
+    """Kill what has its turn, a process of the feed, all or a server, at a random moment."""
     feed.start_if_ended()
     with suppress(subprocess.TimeoutExpired):
-        feed.process.wait(dice.uniform(0, 15))
+        feed.process.wait(CHANCE.uniform(0, 15))
     servers = [end for end in ends if end != "embedded"]
-    kind = dice.choice(["all", "driver", "java", "python", *servers])
+    kinds = [*servers, "java", "python", "driver", "all"]
+    kind = kinds[number % len(kinds)]
     if kind == "all":
         feed.kill()
     elif kind in servers:
@@ -155,32 +159,32 @@ def _kill(dice: random.Random, feed: Feed, stores: Stores, ends: tuple[str, str]
     elif kind == "driver":
         feed.process.kill()
     else:
-        feed.kill_child(kind)
+        eventually(lambda: feed.kill_child(kind), within=60, what=f"a process {kind} is killed")
 
 
 @contextmanager
-def _writing(program: Program, dice: random.Random) -> Iterator[None]:
+def _writing(program: Program) -> Iterator[None]:
     """Write, delete and create the keys of the source."""
 
     def turn_of(writer: int, turn: int) -> None:
-        key = f"n/k{writer}-{dice.randrange(20):02}"
+        key = f"n/k{writer}-{CHANCE.randrange(20):02}"
         if turn % 4 == 3:
             program.delete(key)
         else:
-            program.set(key, dice.randbytes(dice.choice([8, 8, 8, 50_000])))
-        program.set(f"n/shared-{dice.randrange(5)}", dice.randbytes(8))
+            program.set(key, CHANCE.randbytes(CHANCE.choice([8, 8, 8, 50_000])))
+        program.set(f"n/shared-{CHANCE.randrange(5)}", CHANCE.randbytes(8))
 
     with taking_turns(WRITERS, turn_of):
         yield
 
 
 @contextmanager
-def _overwriting(program: Program, dice: random.Random) -> Iterator[None]:
+def _overwriting(program: Program) -> Iterator[None]:
     """Write at the target what the source has as well, and keys that it does not have."""
 
     def turn_of(_: int, turn: int) -> None:
         name = "shared" if turn % 2 else "own"
-        program.set(f"n/{name}-{dice.randrange(5)}", dice.randbytes(8))
+        program.set(f"n/{name}-{CHANCE.randrange(5)}", CHANCE.randbytes(8))
 
     with taking_turns(1, turn_of):
         yield
