@@ -37,6 +37,7 @@ class Faults:
         self._begin: dict[RunFaultKind, Callable[[ClientProgram], End | None]] = {
             RunFaultKind.CUT_OFF: lambda one: self._add(network.conditions.cut_off, one),
             RunFaultKind.UNHEARD: lambda one: self._add(network.conditions.unheard, one),
+            RunFaultKind.NO_VALUES: lambda one: self._add(network.conditions.without_values, one),
             RunFaultKind.PAUSE: self._pause,
             RunFaultKind.DOWN: self._stop_store,
             RunFaultKind.LOSSY: lambda _: self._worsen("lost_requests", "lost_answers"),

@@ -77,11 +77,11 @@ class ModelBackend(SimulatedBackend):
         requests = self._requests = Requests(self.link, context.operation_timeout_seconds)
         sessions = self._sessions = _Sessions(context, requests, service.store)
         root, store = context.namespace, service.store
-        self._watches = _Watches(root, store, requests, self.link)
+        self._watches = _Watches(root, store, requests)
         claims = _Claims(store, requests, sessions)
         self.membership = KeyMembership(claims, lambda group, _: Table(root, Kind.GROUP, group))
         self.election = KeyElection(claims, partial(Table, root, Kind.SERVICE))
-        self.storage = _Storage(root, store, requests)
+        self.storage = _Storage(root, store, requests.for_values())
         self.limits = Limits(observe_seconds=store.dialect.poll_seconds)
         self.observe = Observe(self._watches.read, self._watches.add)
         self.faults = _Faults(root, store, sessions)
@@ -248,8 +248,8 @@ class _Storage(StorageDriver):
 class _Watches:
     """All watches of one client."""
 
-    def __init__(self, root: str, store: ModelStore, requests: Requests, link: StoreLink) -> None:
-        self._root, self._store, self._requests, self._link = root, store, requests, link
+    def __init__(self, root: str, store: ModelStore, requests: Requests) -> None:
+        self._root, self._store, self._requests = root, store, requests
         self._open: dict[WatchHandle, _Subscription] = {}
 
     def revision(self) -> int:
@@ -258,7 +258,8 @@ class _Watches:
 
     def read(self, target: Target) -> Future[Snapshot]:
         """Return the state of *target*."""
-        return self._requests.read(partial(self._store.look, self._root, target))
+        requests = self._requests.for_target(target)
+        return requests.read(partial(self._store.look, self._root, target))
 
     def add(self, target: Target, sink: Sink) -> Watch:
         """Notify *sink* of the states of *target* from now on."""
@@ -268,7 +269,7 @@ class _Watches:
             self._store,
             self._root,
             target,
-            self._link,
+            self._requests.for_target(target).link,
             lambda state: arrive(partial(watch.deliver, state)),
         )
         return watch

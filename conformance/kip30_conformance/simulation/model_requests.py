@@ -6,12 +6,14 @@ A thread of the client's process handles everything that arrives: a paused proce
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from copy import copy
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from kip30.driver.kit.futures import fail, failed, succeed
 from kip30.driver.kit.gate import CLOSED, Gate
 from kip30.driver.kit.timer import Timer
+from kip30.driver.records import Kind, Target
 from kip30.errors import ClosedError, Kip30Error, OutcomeUnknownError, UnavailableError
 from kip30_conformance.simulation.network import StoreLink
 from kip30_conformance.simulation.present import running_thread, simulation
@@ -21,6 +23,7 @@ from kip30_conformance.simulation.threads import Thread
 T = TypeVar("T")
 
 _LATE = "no answer in time"
+_KINDS_OF_VALUES = frozenset({Kind.VALUE, Kind.NAMESPACE})
 
 
 class AnswerReader:
@@ -111,6 +114,16 @@ class Requests:
         self._seconds = seconds
         # Of each request without an answer, the error that it ends with if none comes.
         self._pending: dict[Future[Any], type[Kip30Error]] = {}
+
+    def for_values(self) -> "Requests":
+        """Return the same requests, on the way for those about values."""
+        requests = copy(self)
+        requests.link = self.link.for_values()
+        return requests
+
+    def for_target(self, target: Target) -> "Requests":
+        """Return the same requests, on the way for those about *target*."""
+        return self.for_values() if target.kind in _KINDS_OF_VALUES else self
 
     def read(self, serve: Callable[[], T]) -> Future[T]:
         """Return the answer to a request that changes nothing."""

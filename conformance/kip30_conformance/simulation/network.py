@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from typing_extensions import override
+
 from kip30_conformance.simulation.processes import SimulatedProcess
 from kip30_conformance.simulation.scheduler import Simulation
 
@@ -41,6 +43,7 @@ class NetworkConditions:
         cut_off: The names of processes from which and to which nothing passes.
         unheard: The names of processes from which nothing passes: their requests are lost, and
             answers and notifications arrive.
+        without_values: The names of processes from which and to which nothing about values passes.
     """
 
     delay_seconds: float = 0.002
@@ -53,6 +56,7 @@ class NetworkConditions:
     repeated_notifications: float = 0.0
     cut_off: set[str] = field(default_factory=set[str])
     unheard: set[str] = field(default_factory=set[str])
+    without_values: set[str] = field(default_factory=set[str])
 
 
 class Network:
@@ -125,6 +129,10 @@ class StoreLink:
         is_cut_off = self.process.name in self._conditions.cut_off
         return is_cut_off or self.process.is_dead or self._network.is_down
 
+    def for_values(self) -> "StoreLink":
+        """Return the same way for requests and notifications about values."""
+        return _LinkForValues(self._network, self.process, self._chance, self)
+
     def note(self, text: str) -> None:
         """Pass an event on this link to `Network.noted`."""
         self._network.noted(self.process.name, text)
@@ -184,9 +192,10 @@ class StoreLink:
 
     def _reply(self, back: float | None, answered: Callable[[T], object], result: T) -> None:
         if back is not None:
-            self._after(back, partial(self._return, partial(answered, result)))
+            self._after(back, partial(self.pass_on, partial(answered, result)))
 
-    def _return(self, answer: Callable[[], object]) -> None:
+    def pass_on(self, answer: Callable[[], object]) -> None:
+        """Call *answer*, which has arrived, unless nothing passes or answers are held back."""
         if self._held is not None:
             self._held.append(answer)
         elif not self.is_cut():
@@ -224,3 +233,20 @@ class StoreLink:
     def _after(self, seconds: float, event: Callable[[], object]) -> None:
         simulation = self._network.simulation
         simulation.at(simulation.now + seconds, event)
+
+
+class _LinkForValues(StoreLink):
+    def __init__(
+        self, network: Network, process: SimulatedProcess, chance: random.Random, whole: StoreLink
+    ) -> None:
+        super().__init__(network, process, chance)
+        self._whole = whole
+
+    @override
+    def is_cut(self) -> bool:
+        return self.process.name in self._conditions.without_values or self._whole.is_cut()
+
+    @override
+    def pass_on(self, answer: Callable[[], object]) -> None:
+        if not self.is_cut():
+            self._whole.pass_on(answer)  # which may hold it back

@@ -6,7 +6,7 @@ same way, as long as code and plan stay the same.
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
@@ -31,6 +31,11 @@ class RunFaultKind(Enum):
     KILL = "it is killed, and another one takes its place"
     EVICT = "its member is removed from the store"
     EXPIRE = "its session is ended in the store"
+    NO_VALUES = "nothing about values passes between it and the store, and all else does"
+
+
+_USUAL = tuple(kind for kind in RunFaultKind if kind is not RunFaultKind.NO_VALUES)
+"""All but the one that `_lost_values` adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,7 @@ def expand(seed: int, *, fault_seconds: float = 120.0) -> RunPlan:
     # With a rate that differs by less than the margin allows; without drift no run would show that
     # a margin is missing.
     rates = tuple(round(chance.uniform(0.93, 1.07), 3) for _ in range(processes))
-    kinds = [kind for kind in RunFaultKind if chance.random() < 0.6] or [RunFaultKind.CUT_OFF]
+    kinds = [kind for kind in _USUAL if chance.random() < 0.6] or [RunFaultKind.CUT_OFF]
     plan = RunPlan(
         seed=seed,
         fault_seconds=fault_seconds,
@@ -136,7 +141,26 @@ def expand(seed: int, *, fault_seconds: float = 120.0) -> RunPlan:
     )
     # Two members compare their clocks over a rebalance timeout, for which the margin is smaller.
     slower = tuple(round(1 + (rate - 1) / 4, 4) for rate in rates)
-    return replace(plan, rates=slower) if plan.has_items else plan
+    faults = sorted((*plan.faults, *_lost_values(seed, processes, fault_seconds)), key=_beginning)
+    return replace(plan, rates=slower, faults=tuple(faults)) if plan.has_items else plan
+
+
+def _lost_values(seed: int, processes: int, until: float) -> Iterator[RunFault]:
+    """Yield faults of members that renew their sessions and do not know the state of their group.
+
+    Meanwhile another member is replaced, so that a round begins without them. The faults have
+    chances of their own, so that the rest of a plan does not depend on them.
+    """
+    chance = random.Random(f"values {seed}")  # noqa: S311  not for secrets: it repeats itself
+    for _ in range(chance.choice((0, 1, 2))):
+        at, seconds = round(chance.uniform(5.0, until), 3), chance.choice((5.0, 15.0, 30.0))
+        target, other = chance.sample(range(processes), 2)
+        yield RunFault(RunFaultKind.NO_VALUES, at, seconds, target)
+        yield RunFault(RunFaultKind.KILL, round(at + chance.uniform(0.0, 5.0), 3), 1.0, other)
+
+
+def _beginning(fault: RunFault) -> float:
+    return fault.at
 
 
 def _faults(

@@ -119,7 +119,7 @@ class UnreliableBackend(SimulatedBackend):
         sessions = self._sessions = _LeasesOfClaims(self._simulation)
         self.membership = _Membership(inner.membership, self._requests, sessions)
         self.election = _Election(inner.election, self._requests, sessions)
-        self.storage = _Storage(inner.storage, self._requests)
+        self.storage = _Storage(inner.storage, self._requests.for_values())
         self.observe = Observe(self._snapshot, self._watch)
         self._watches: dict[UnreliableWatch, None] = {}
 
@@ -145,11 +145,13 @@ class UnreliableBackend(SimulatedBackend):
         self._requests.close()
 
     def _snapshot(self, target: Target) -> Future[Snapshot]:
-        return self._requests.call(lambda: self._inner.observe.snapshot(target), UnavailableError)
+        requests = self._requests.for_target(target)
+        return requests.call(lambda: self._inner.observe.snapshot(target), UnavailableError)
 
     def _watch(self, target: Target, sink: Sink) -> Watch:
         self._requests.gate.check()
-        watch = UnreliableWatch(target, sink, self._forget, self._inner.observe, self._requests)
+        requests = self._requests.for_target(target)
+        watch = UnreliableWatch(target, sink, self._forget, self._inner.observe, requests)
         self._watches[watch] = None
         watch.connect()
         return watch

@@ -90,6 +90,26 @@ def test_an_unheard_client_is_notified_and_a_cut_off_client_is_not(
     assert bool(heard.events) == (how == "unheard")
 
 
+def test_a_client_without_values_renews_its_session(
+    client: PluginLocator, network: Network
+) -> None:
+    """All that is not about values passes."""
+    heard, peer = Recorder[ValueChange[str]](), SimulatedPeer(PROPERTIES)
+    client.listener_registry().add_value_change_listener("k", heard)
+    group = client.group_membership("g")
+    group.join("m", "")
+    network.conditions.without_values.add("test")
+    peer.call("put", key="k", value="v")
+    simulation().park(10.0)  # some session timeouts
+    for refused in (lambda: client.storage().get("k"), lambda: list(client.storage().list(""))):
+        with pytest.raises(UnavailableError):
+            refused()
+    assert group.membership_list() == {"m"}
+    assert not heard.events
+    network.conditions.without_values.clear()
+    heard.expect(lambda event: event.value == "v")
+
+
 def test_the_last_state_is_notified_over_lost_and_repeated_notifications(
     client: PluginLocator, network: Network
 ) -> None:

@@ -111,6 +111,23 @@ def test_a_read_without_an_answer_is_unavailable(client: PluginLocator, network:
         client.backend.describe()
 
 
+def test_nothing_about_values_passes_and_members_are_seen(
+    client: PluginLocator, network: Network
+) -> None:
+    network.conditions.without_values.add("test")
+    with pytest.raises(UnavailableError):
+        client.storage().get("k")
+    values: list[Snapshot] = []
+    members: list[Snapshot] = []
+    client.backend.observe.watch(Target(Kind.NAMESPACE, "n"), values.append)
+    client.backend.observe.watch(GROUP, members.append)
+    eventually(lambda: members, what="the members are seen")
+    simulation().park(5.0)
+    assert not values
+    network.conditions.without_values.clear()
+    eventually(lambda: values, what="the names of values are seen")
+
+
 def test_a_store_out_of_reach_is_not_opened(network: Network) -> None:
     network.is_down = True
     with named(unreliable(ModelBackend, network)) as name, pytest.raises(UnavailableError):
