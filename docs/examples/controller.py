@@ -20,6 +20,7 @@ What is kept where:
 
 import argparse
 import socket
+import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -201,8 +202,9 @@ def serve(broker: int, locator: PluginLocator) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line at once, also to a file or a pipe."""
-    print(line, flush=True)  # noqa: T201  for the reader
+    """Print a line at once, also to a file or a pipe, and in one piece: several threads print."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
