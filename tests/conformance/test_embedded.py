@@ -10,7 +10,6 @@ from typing_extensions import override
 
 from kip30 import PluginLocator
 from kip30.config import Written
-from kip30_conformance.clients.peer import Peer
 from kip30_conformance.clients.run_processes import Arena
 from kip30_conformance.fault_suites.commit_faults import CommitFaultTests
 from kip30_conformance.fault_suites.controller_faults import ControllerFaultTests
@@ -104,35 +103,8 @@ INSERT INTO change (root, kind, scope, name) SELECT root.id, 2, ?, ? FROM root W
 """
 
 
-class EmbeddedPeer(Peer):
-    """A client in a process of its own, which is stopped only between its writes."""
-
-    def __init__(self, properties: Mapping[str, Written]) -> None:
-        super().__init__(properties)
-        self._file = Path(str(properties["plugin.embedded.directory"])) / "kip30.db"
-
-    @override
-    def stop(self) -> None:
-        super().stop()
-        # A process that is stopped in a write keeps SQLite's lock: docs/embedded.md.
-        while self._keeps_lock():
-            self.resume()
-            super().stop()
-
-    def _keeps_lock(self) -> bool:
-        """Return whether the lock stays taken for a second, which no other writer needs."""
-        with closing(sqlite3.connect(self._file, timeout=1, isolation_level=None)) as database:
-            try:
-                database.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError:
-                return True
-            database.execute("ROLLBACK")
-            return False
-
-
 class EmbeddedHarness(Harness):
     crowd_strikes = 100
-    peer_class = EmbeddedPeer
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

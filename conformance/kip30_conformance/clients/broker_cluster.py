@@ -16,6 +16,7 @@ from typing_extensions import override
 from kip30.config import Written
 from kip30.driver.closeable import Closeable
 from kip30_conformance.clients import controller, ends_with_parent
+from kip30_conformance.clients.process_stop import ProcessStop
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.settings_memfd import PrivateSettings
 
@@ -34,13 +35,16 @@ class SeenState(NamedTuple):
 class BrokerProcess:
     """A broker that was started."""
 
-    def __init__(self, broker: int, output: Path, settings: PrivateSettings) -> None:
+    def __init__(
+        self, broker: int, output: Path, settings: PrivateSettings, stop: ProcessStop
+    ) -> None:
         """Start *broker* with *settings*; its output goes to *output*.
 
         It is killed when this process ends, or the calling thread.
         """
         self.broker = broker
         self._output = output
+        self._stop = stop
         tie = [sys.executable, "-I", "-S", ends_with_parent.__file__, str(os.getpid())]
         program = [sys.executable, "-m", controller.__name__]
         words = [*program, f"--broker={broker}", f"--config={settings.path}"]
@@ -72,10 +76,11 @@ class BrokerProcess:
         return [SeenState(key, int(epoch)) for key, epoch in _STATE.findall(self.printed)]
 
     def send(self, number: int) -> None:
-        """Send it a signal; after a stop, wait until it has stopped."""
-        self._process.send_signal(number)
+        """Send it a signal; a stop is over when it has stopped, as `ProcessStop` does that."""
         if number == signal.SIGSTOP:
-            os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+            self._stop.stop(self.pid)
+        else:
+            self._process.send_signal(number)
 
     def ended_by(self, number: int) -> int:
         """Send it a signal, wait until it has ended, and return its exit status."""
@@ -96,6 +101,7 @@ class BrokerCluster(Closeable):
         """Start without brokers."""
         self._folder = folder
         self._settings = PrivateSettings(properties)
+        self._stop = ProcessStop(properties)
         self._started: list[BrokerProcess] = []
 
     def start(self, *brokers: int) -> list[BrokerProcess]:
@@ -130,5 +136,5 @@ class BrokerCluster(Closeable):
 
     def _start(self, broker: int) -> BrokerProcess:
         output = self._folder / f"{broker}-{len(self._started)}"
-        self._started.append(BrokerProcess(broker, output, self._settings))
+        self._started.append(BrokerProcess(broker, output, self._settings, self._stop))
         return self._started[-1]

@@ -14,6 +14,7 @@ from typing import Any
 
 from kip30 import OutcomeUnknownError, UnavailableError
 from kip30.config import Written
+from kip30_conformance.clients.process_stop import ProcessStop
 from kip30_conformance.polling import is_readable, time_scale
 
 _ANSWER_SECONDS = 30.0
@@ -52,6 +53,7 @@ class Peer:
             stdout=subprocess.PIPE,
         )
         self._unread = b""
+        self._stop = ProcessStop(properties)
         try:
             self.call("startup", properties={key: str(value) for key, value in properties.items()})
         except BaseException:
@@ -101,9 +103,8 @@ class Peer:
         return line
 
     def stop(self) -> None:
-        """Stop the process (SIGSTOP) and wait until the kernel says it has stopped."""
-        os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+        """Stop the process (SIGSTOP), not in a write that locks the store for all."""
+        self._stop.stop(self.pid)
 
     def resume(self) -> None:
         """Continue a stopped process."""

@@ -15,6 +15,7 @@ import psutil
 
 from kip30.config import Written
 from kip30_conformance.clients import ends_with_parent, ticker
+from kip30_conformance.clients.process_stop import ProcessStop
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.settings_memfd import PrivateSettings
 
@@ -49,12 +50,14 @@ class Runner:
         messages: Path,
         settings: PrivateSettings,
         descriptors: Sequence[int],
+        stop: ProcessStop,
     ) -> None:
         """Start it with *settings* and *descriptors* to inherit; its messages go to *messages*.
 
         It is killed when this process ends, or the calling thread.
         """
         self._told = messages
+        self._stop = stop
         tie = [sys.executable, "-I", "-S", ends_with_parent.__file__, str(os.getpid())]
         with messages.open("wb") as stderr:
             self._process = psutil.Popen(
@@ -83,10 +86,11 @@ class Runner:
         return len(self._process.children())
 
     def send(self, number: int) -> None:
-        """Send it a signal; after a stop, wait until it has stopped."""
-        self._process.send_signal(number)
+        """Send it a signal; a stop is over when it has stopped, as `ProcessStop` does that."""
         if number == signal.SIGSTOP:
-            os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+            self._stop.stop(self.pid)
+        else:
+            self._process.send_signal(number)
 
     def wait(self) -> int:
         """Wait until it has ended and return its exit status."""
@@ -136,6 +140,7 @@ class Arena:
         """Let runners compete in the store of *properties*."""
         self._folder = folder
         self._settings = PrivateSettings(properties)
+        self._stop = ProcessStop(properties)
         self.own_descriptors = {0, 1, 2, self._settings.descriptor}
         self.runners: dict[str, Runner] = {}
         self.log = folder / "ticks"
@@ -162,6 +167,7 @@ class Arena:
             self._folder / candidate,
             self._settings,
             descriptors,
+            self._stop,
         )
         self.runners[candidate] = runner
         return runner

@@ -1,0 +1,75 @@
+"""Stopping a client's process, but not in a write that keeps the store locked for all others."""
+
+import os
+import signal
+from collections.abc import Mapping
+from typing import Final
+
+from kip30 import OutcomeUnknownError, PluginLocator, UnavailableError
+from kip30.config import Written
+from kip30_conformance.polling import time_scale
+
+_PROBE_MS = 1_000
+"""Time within which a write that no stopped process keeps out is done."""
+
+_locking: Final[dict[str, bool]] = {}
+"""Whether a process locks the store while it writes, by the name of the store."""
+
+
+class ProcessStop:
+    """Stops processes (SIGSTOP) that are clients of one store.
+
+    Some stores are files that a process locks while it writes (`ClientFaults`, ``between_writes``).
+    If it is stopped meanwhile, the store stands still for all: another fault than the one that a
+    check asks for. Then the process is continued, and stopped again.
+    """
+
+    def __init__(self, properties: Mapping[str, Written]) -> None:
+        """Stop clients with *properties*; open one, unless that store was asked before."""
+        self._properties = properties
+        self._may_lock = _may_lock(properties)
+
+    def stop(self, pid: int) -> None:
+        """Stop the child process *pid*, and wait until the kernel says that it has stopped."""
+        _stop(pid)
+        may_lock = self._may_lock
+        while may_lock and self._is_locked():
+            os.kill(pid, signal.SIGCONT)
+            may_lock = not self._is_locked()  # else it is another one that does
+            _stop(pid)
+
+    def _is_locked(self) -> bool:
+        """Return whether a write of another client is kept out; it waits for its turn a while."""
+        milliseconds = int(_PROBE_MS * max(1.0, time_scale()))
+        properties: dict[str, Written] = {
+            **self._properties,
+            "plugin.namespace": f"{self._properties.get('plugin.namespace', 'kip30')}-stops",
+            "plugin.operation.timeout.ms": milliseconds,
+            "plugin.connect.timeout.ms": milliseconds,
+        }
+        # The default is longer than the others; a session is not opened.
+        properties.pop("plugin.session.timeout.ms", None)
+        try:
+            with PluginLocator().startup(properties) as client:
+                client.storage().set("probe", "")
+        except (UnavailableError, OutcomeUnknownError):
+            return True
+        return False
+
+
+def _may_lock(properties: Mapping[str, Written]) -> bool:
+    """Return whether processes lock the store of *properties*; false if it does not answer."""
+    name = str(properties.get("plugin.backend") or properties.get("plugin.locator.classname"))
+    if name not in _locking:
+        try:
+            with PluginLocator().startup(properties) as client:
+                faults = getattr(client.backend, "faults", None)
+                _locking[name] = hasattr(faults, "between_writes")
+        except UnavailableError:
+            return False
+    return _locking[name]
+
+
+def _stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED)
