@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
 from kip30.pipeline.comparison import COLUMNS, KINDS, SIDES
 from kip30.pipeline.manifest import DataFile
+from kip30.pipeline.parquet_reading import batches
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.schemas import RECORDS
 from kip30.pipeline.wave_files import read_parquet
@@ -48,13 +48,12 @@ def summary_of(
     kinds: dict[str, int] = dict.fromkeys(KINDS, 0)
     findings: list[dict[str, str]] = []
     for file in files:
-        with pq.ParquetFile(folder / file.name) as opened:
-            for batch in opened.iter_batches(columns=_SUMMARISED):
-                rows: list[dict[str, Any]] = batch.to_pylist()
-                for row in rows:
-                    kinds[row["kind"]] += 1
-                left = MOST_FINDINGS - len(findings)
-                findings += map(_finding, rows[:left])
+        for batch in batches(folder / file.name, _SUMMARISED):
+            rows: list[dict[str, Any]] = batch.to_pylist()
+            for row in rows:
+                kinds[row["kind"]] += 1
+            left = MOST_FINDINGS - len(findings)
+            findings += map(_finding, rows[:left])
     return kinds, findings
 
 

@@ -21,6 +21,7 @@ from kip30.errors import StoreError
 from kip30.pipeline.checksums import checksum
 from kip30.pipeline.journal_rows import JournalPosition, JournalRow, JournalRowKind, journal_schema
 from kip30.pipeline.known_keys import Known, stamp
+from kip30.pipeline.parquet_reading import parsed
 from kip30.pipeline.run_directory import sync, write_whole
 
 _MARK = b"kip30.mark"
@@ -126,7 +127,7 @@ class Journal:
         self._first = max(self._first, end)
 
     def _read(self, segment: int, columns: list[str] | None = None) -> pa.Table:
-        return pq.read_table(pa.BufferReader(self._whole(segment)), columns=columns)
+        return parsed(self._whole(segment), columns)
 
     def _whole(self, segment: int) -> bytes:
         file = self.file_of(segment)

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kip30.driver.scanning import Layout, Position, Row
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.known_keys import Known, stamp
 from kip30.pipeline.manifest import SNAPSHOT_FOLDER, SNAPSHOT_JOB, Manifest
+from kip30.pipeline.parquet_reading import batches
 from kip30.pipeline.path_mapping import Mapping, parents
 from kip30.pipeline.run_directory import read_manifest, verify_files
 
@@ -79,8 +79,7 @@ class Baseline:
 
     def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for file in self._manifest.files:
-            with pq.ParquetFile(self._folder / file.name) as opened:
-                yield from opened.iter_batches(columns=list(columns))
+            yield from batches(self._folder / file.name, columns)
 
     def _states(self, batch: pa.RecordBatch) -> Iterator[Known]:
         keys = batch.column(self._key).cast(pa.binary()).to_pylist()

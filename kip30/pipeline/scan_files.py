@@ -19,6 +19,7 @@ import xxhash
 from kip30.errors import StoreError
 from kip30.pipeline.checksums import checksum
 from kip30.pipeline.manifest import DataFile
+from kip30.pipeline.parquet_reading import parsed
 
 FILE_BYTES = 16 * 1024 * 1024
 """At about this size of its rows, before compression, a file ends."""
@@ -93,7 +94,7 @@ def read_whole(folder: Path, file: DataFile) -> pa.Table:
     try:
         data = path.read_bytes()
         if file.checksum == checksum(data):
-            return _parsed(data)
+            return parsed(data)
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
     raise StoreError(f"{path} is not as it was written: its checksum differs")
@@ -148,7 +149,7 @@ def _written(table: pa.Table, folder: Path, columns: Sequence[str] | None) -> Sc
     _write(path, kept)
     data = path.read_bytes()
     try:
-        found = _parsed(data)
+        found = parsed(data)
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"{path} cannot be read back: {error}") from error
     if not found.equals(kept):
@@ -174,10 +175,6 @@ def _write(path: Path, table: pa.Table) -> None:
         )
         file.flush()
         os.fsync(descriptor)
-
-
-def _parsed(data: bytes) -> pa.Table:
-    return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read()
 
 
 def _measured(name: str, data: bytes, table: pa.Table) -> ScanFile:

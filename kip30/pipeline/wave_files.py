@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from kip30.driver.scanning import Position, Span
 from kip30.errors import StoreError
 from kip30.pipeline.manifest import DataFile, Digest, Wave
+from kip30.pipeline.parquet_reading import batches
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.scan_files import COLUMNS, ScanFile, write_scan
 from kip30.pipeline.source import ScanOptions
@@ -43,9 +43,8 @@ def write_files(run: RunDirectory, kind: str, wave: int, rows: DataFrame) -> tup
 def _read_back(file: Path) -> None:
     """Read *file*, whose pages Spark has written with a checksum each."""
     try:
-        with pq.ParquetFile(file, page_checksum_verification=True) as opened:
-            for group in range(opened.num_row_groups):
-                opened.read_row_group(group)
+        for _ in batches(file):
+            pass
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"{file} cannot be read back: {error}") from error
 
