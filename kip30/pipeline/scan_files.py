@@ -21,7 +21,7 @@ from kip30.pipeline.checksums import checksum
 from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.parquet_reading import parsed
 
-FILE_BYTES = 16 * 1024 * 1024
+FILE_BYTES = 8 * 1024 * 1024
 """At about this size of its rows, before compression, a file ends."""
 
 _FEW_VALUES = ["kind", "owner", "rejected"]

@@ -27,6 +27,10 @@ _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 """Arguments that PySpark adds to its call of spark-submit, which starts the JVM."""
 _PROPERTIES_FILE = "--properties-file"
 
+_POOL = "ARROW_DEFAULT_MEMORY_POOL"
+"""Arrow's pool by default, mimalloc, keeps more of what is freed than that of the system, and Spark
+keeps its workers from one job to the next."""
+
 _DEFAULTS = {
     "spark.app.name": _NAME,
     "spark.ui.enabled": "false",
@@ -40,6 +44,7 @@ _DEFAULTS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * 1024 * 1024),
     "spark.redaction.regex": "(?i)secret|password|token|credential|access[.]?key|store|config",
     "spark.python.worker.faulthandler.enabled": "true",
+    **({} if _POOL in os.environ else {f"spark.executorEnv.{_POOL}": "system"}),
 }
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",

@@ -1,6 +1,7 @@
 """Engines of jobs: processes that end, clusters, and the code that is sent to them."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -88,6 +90,17 @@ def test_a_local_master_has_a_jvm_for_short_jobs(spark: SparkSession) -> None:
     options = spark.sparkContext.getConf().get("spark.driver.extraJavaOptions") or ""
     assert {"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"} <= set(options.split())
     assert "log4j2.properties" in options
+
+
+def test_workers_have_the_memory_pool_that_gives_back_what_is_freed(spark: SparkSession) -> None:
+    if "ARROW_DEFAULT_MEMORY_POOL" in os.environ:
+        pytest.skip("the environment chooses another pool")
+
+    def pool(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"name": [pa.default_memory_pool().backend_name]})
+
+    frame = spark.range(1).mapInArrow(pool, "name string")
+    assert {row.name for row in frame.collect()} == {"system"}
 
 
 @pytest.mark.large
