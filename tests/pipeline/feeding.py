@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kip30 import BYTES, PluginLocator, Storage
+from kip30 import BYTES, OutcomeUnknownError, PluginLocator, Storage
 from kip30.driver.records import Version
 from kip30.driver.scanning import Layout, Position, View
 from kip30.pipeline.feed_journal import Journal
@@ -16,7 +16,9 @@ from kip30.pipeline.journal_rows import journal_schema
 from kip30.pipeline.known_keys import KnownKeys
 from kip30.pipeline.tail import Tail, TailFiles, TailSettings, begin_at
 from kip30.runtime.resolution import scanner
+from kip30_conformance.polling import eventually
 
+T = TypeVar("T")
 Rows = list[dict[str, Any]]
 
 
@@ -25,6 +27,18 @@ def storage_of(config: Path) -> Iterator[Storage[bytes]]:
     """Open the storage that *config* means."""
     with PluginLocator().startup(config) as locator:
         yield locator.storage(BYTES)
+
+
+def acknowledged(call: Callable[[], T]) -> T:
+    """Repeat *call* until the store answers; `eventually` does so when it is unavailable."""
+
+    def answer() -> tuple[T] | None:
+        try:
+            return (call(),)
+        except OutcomeUnknownError:
+            return None
+
+    return eventually(answer, within=180)[0]
 
 
 def version_of(storage: Storage[bytes], key: str) -> Version:

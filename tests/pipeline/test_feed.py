@@ -30,7 +30,7 @@ from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.wakeup import Wakeup
 from kip30_conformance.polling import eventually, time_scale
 
-from .feeding import Rows, changes_of, gaps, repeated, states, storage_of, version_of
+from .feeding import Rows, acknowledged, changes_of, gaps, repeated, states, storage_of, version_of
 from .stores import STORES, Stores, contents, fill, stores_in
 
 VALUES = {f"n{number % 3}/k{number:03}": b"%d" % number for number in range(60)}
@@ -449,7 +449,7 @@ def write_until(over: threading.Event, config: Path, key: str) -> int:
     written = 0
     with storage_of(config) as storage:
         while not over.is_set():
-            storage.set(key, os.urandom(4))
+            acknowledged(lambda: storage.set(key, os.urandom(4)))
             written += 1
     return written
 

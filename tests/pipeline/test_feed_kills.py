@@ -8,19 +8,18 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 import pytest
 
-from kip30 import KeyMissingError, OutcomeUnknownError, Storage
+from kip30 import KeyMissingError, Storage
 from kip30.cli._exit_codes import Status
 from kip30_conformance.polling import eventually, time_scale
 
-from .feeding import storage_of
+from .feeding import acknowledged, storage_of
 from .stores import STORES, Stores, stores_in, taking_turns
 
 pytestmark = pytest.mark.large
@@ -31,7 +30,6 @@ TARGETS = dict(zip(STORES, (*STORES[1:], STORES[0]), strict=True))
 CHANCE = random.Random()  # noqa: S311  when a process is killed, and what programs write
 MARK = "n/mark"
 WRITERS = 3
-T = TypeVar("T")
 
 
 class Feed:
@@ -99,18 +97,6 @@ class Program:
     def delete(self, key: str) -> None:
         with suppress(KeyMissingError):
             acknowledged(lambda: self._storage.delete(key))
-
-
-def acknowledged(call: Callable[[], T]) -> T:
-    """Repeat *call* until the store answers; `eventually` does so when it is unavailable."""
-
-    def answer() -> tuple[T] | None:
-        try:
-            return (call(),)
-        except OutcomeUnknownError:
-            return None
-
-    return eventually(answer, within=180)[0]
 
 
 @pytest.fixture(scope="module")
