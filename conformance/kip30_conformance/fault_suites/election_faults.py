@@ -263,7 +263,9 @@ class ElectionFaultTests(Suite):
             assert election.nominate("c", "", on_elected=log.elected) is False
             evidence.saw("cut connection", faults.counted())
         term = eventually(lambda: election.leadership("c"), what="the candidate leads")
-        assert log.elected.expect_count(1) == [term]
+        log.elected.expect(lambda event: event == term)
+        # On a busy machine a term before it may have been lost already.
+        assert log.elected.events.count(term) == 1
 
     def test_L26_refused_at_first(
         self, open_client: OpenClient, harness: Harness, evidence: Evidence
