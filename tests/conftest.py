@@ -8,11 +8,12 @@ from hypothesis import settings
 import kip30
 import kip30_backends
 import kip30_conformance
+from kip30_conformance.deadlines import Deadlines
 from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble
 
 from .gate.outcomes import Outcomes
-from .gate.plugin import Deadlines, Sizes
+from .gate.plugin import Sizes
 from .gate.scheduling import Scheduling
 from .shared_servers import SharedServers, shared_servers
 

@@ -29,7 +29,8 @@ class ClientFaults(Interposition, ABC):
       lasts, as in a hung process;
     * ``between_writes() -> AbstractContextManager[None]`` is for a store whose file a process locks
       while it writes: no thread of the process is in a write while that lasts, so that a check can
-      stop the process without stopping the store;
+      stop the process without stopping the store. If there is this method, a check that stops
+      another process stops it again until it is in no write (`ProcessStop`);
     * ``delete_leader(service) -> None`` and ``delete_member(group, member_id) -> None`` remove a
       record as an operator might, behind the back of every client.
     """

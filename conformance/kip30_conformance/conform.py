@@ -29,7 +29,7 @@ from kip30.driver import Backend, Capability
 from kip30.runtime.resolution import Configuration, check
 from kip30_conformance.cross_process_check import require_sharing
 from kip30_conformance.harness import OPERATION_SECONDS, Harness
-from kip30_conformance.polling import time_scale
+from kip30_conformance.polling import scaled_by, time_scale
 from kip30_conformance.report.rendering import html, markdown
 from kip30_conformance.report.results import Level, StoreUnderTest, Summary
 from kip30_conformance.servers import Ensemble
@@ -127,8 +127,9 @@ def _run(
     require_sharing(harness)
     seed = secrets.randbelow(2**32) if seed is None else seed
     started, begun = datetime.now(UTC), time.monotonic()
-    with _folder(Path(out_dir)) as folder:
+    with _folder(Path(out_dir)) as folder, scaled_by(time_scale()):
         ended = _ended(harness, Level(level), frozenset(map(str.upper, cases)), seed, folder)
+        environment = {**_environment(), **_servers(harness)}
     summary = Summary(
         store=store,
         checks=ended.checks,
@@ -136,7 +137,7 @@ def _run(
         seed=seed,
         started=started.isoformat(timespec="seconds"),
         seconds=time.monotonic() - begun,
-        environment={**_environment(), **_servers(harness)},
+        environment=environment,
     )
     _write(summary, folder)
     print(f"{summary}; reports in {folder}", file=sys.stderr)  # noqa: T201  the end of the progress

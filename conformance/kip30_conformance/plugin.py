@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from kip30_conformance.deadlines import Deadlines
 from kip30_conformance.harness import Harness
 from kip30_conformance.report.progress import Display
 from kip30_conformance.report.results import Check, CheckOutcome, Level, case_id
@@ -45,9 +46,10 @@ class Conformance:
         return self._harness
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Declare the markers of the suite."""
+        """Declare the markers of the suite, and let its deadlines follow the machine."""
         for marker in _MARKERS:
             config.addinivalue_line("markers", marker)
+        config.pluginmanager.register(Deadlines(config))
 
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]

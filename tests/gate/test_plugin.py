@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import kip30_backends
+from kip30_conformance import machine_speed
+from kip30_conformance.machine_speed import LEAST, MOST, measured_time_scale
 from kip30_conformance.polling import raise_time_scale, time_scale
-
-from . import machine_speed
-from .machine_speed import LEAST, MOST, measured_time_scale
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = """
-from gate.plugin import Deadlines, Sizes
+from gate.plugin import Sizes
+from kip30_conformance.deadlines import Deadlines
 from gate.sizes import LIMITS
 
 LIMITS["small"] = 0.02

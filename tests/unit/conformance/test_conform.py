@@ -17,6 +17,8 @@ from kip30 import ConfigError, StoreError
 from kip30.config import load
 from kip30.config.extras import how_to_install
 from kip30_conformance import conform
+from kip30_conformance.machine_speed import LEAST, MOST
+from kip30_conformance.polling import time_scale
 
 STORES = Path(__file__).parent / "stores"
 _STALL_SECONDS = 1.0
@@ -250,6 +252,15 @@ def test_on_a_terminal_there_is_a_bar(config: Path, tmp_path: Path) -> None:
 def test_a_seed_is_drawn_and_reported(config: Path, tmp_path: Path) -> None:
     seeds = {conform.run(config, cases=["S01"], out_dir=tmp_path).seed for _ in range(2)}
     assert len(seeds) == 2
+
+
+def test_deadlines_follow_the_machine(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KIP30_TIME_SCALE", raising=False)
+    summary = conform.run(config, cases=["S01"], out_dir=tmp_path / "report")
+    assert LEAST <= float(summary.environment["time scale"]) <= MOST
+    assert time_scale() == 1
 
 
 def test_an_unknown_case_runs_nothing(config: Path, tmp_path: Path) -> None:
