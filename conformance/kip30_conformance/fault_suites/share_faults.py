@@ -22,6 +22,8 @@ _HEAVY = (pytest.mark.heavy, pytest.mark.timeout(1800))
 _ROUNDS = [3, pytest.param(50, marks=_HEAVY)]
 _ROUNDS_OF_GUARDS = [3, pytest.param(10, marks=_HEAVY)]
 """A runner pauses after each guard that is killed, and each time twice as long."""
+_ROUNDS_OF_EACH = [3, pytest.param(30, marks=_HEAVY)]
+"""The same, but each of eight items has pauses of its own."""
 
 
 @pytest.mark.fault
@@ -48,7 +50,7 @@ class ShareFaultTests(ShareSuite):
 
         _inject_repeatedly(arena, strike, rounds, "--restart")
 
-    @pytest.mark.parametrize("rounds", _ROUNDS)
+    @pytest.mark.parametrize("rounds", _ROUNDS_OF_EACH)
     def test_V14_each_guard_killed(
         self, steady_arena: SharingArena, evidence: Evidence, rounds: int
     ) -> None:
