@@ -123,7 +123,9 @@ def test_a_candidate_is_put_off_by_a_lock_delay_and_leads_after_it(
     timeout = round(4000 * time_scale())
     settings = {"plugin.session.timeout.ms": timeout, "plugin.lease.margin.ms": timeout // 3}
     first = open_client(**settings)
-    assert first.leader_election("s").nominate("a", "")
+    leading = first.leader_election("s")
+    leading.nominate("a", "")
+    assert leading.wait_elected("a", 10 * time_scale())
     admin.tell("PUT", f"session/destroy/{admin.get(f'{namespace}/service/s/leader')['Session']}")
     first.close()
     successor = open_client().leader_election("s")
