@@ -55,6 +55,7 @@ def test_d01_to_d10_every_promise_is_kept(first: int) -> None:
 
 
 @pytest.mark.large
+@pytest.mark.timeout(600)
 @pytest.mark.case("D01")
 @pytest.mark.parametrize("first", range(GATE_SEEDS + 1, ALL_SEEDS, 100))
 def test_d01_to_d10_every_promise_is_kept_on_ten_thousand_seeds(first: int) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,10 +137,11 @@ def test_d15_a_seed_has_one_trace() -> None:
 @pytest.mark.medium
 def test_d15_a_seed_has_one_trace_in_other_processes() -> None:
     code = f"from {__name__} import traces; print(traces(range(3)))"
+    path = os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])
     told = {
         subprocess.run(
             [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
             check=True,
             capture_output=True,
             text=True,
