@@ -127,6 +127,7 @@ def _run(
     require_sharing(harness)
     seed = secrets.randbelow(2**32) if seed is None else seed
     started, begun = datetime.now(UTC), time.monotonic()
+    # In a block, so that the factor that this run measures ends with it.
     with _folder(Path(out_dir)) as folder, scaled_by(time_scale()):
         ended = _ended(harness, Level(level), frozenset(map(str.upper, cases)), seed, folder)
         environment = {**_environment(), **_servers(harness)}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kip30.config import Written
+from kip30_conformance.clients.process_stop import ProcessStop
 from kip30_conformance.polling import is_readable, time_scale
 
 _MAIN = Path(__file__).with_name("applying_main.py")
@@ -20,6 +21,7 @@ class Task:
     """A process that runs `applying_main`. It ends with its ``with`` block."""
 
     def __init__(self, properties: Mapping[str, Written]) -> None:
+        self._stop = ProcessStop(properties)
         texts = json.dumps({key: str(value) for key, value in properties.items()})
         self._process = subprocess.Popen(
             [sys.executable, str(_MAIN), texts], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -46,9 +48,8 @@ class Task:
         return json.loads(self._line())
 
     def stop(self) -> None:
-        """Stop it (SIGSTOP) and wait until the kernel says that it has stopped."""
-        os.kill(self._process.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
+        """Stop it (SIGSTOP), and wait until the kernel says that it has stopped, in no write."""
+        self._stop.stop(self._process.pid)
 
     def resume(self) -> None:
         os.kill(self._process.pid, signal.SIGCONT)

@@ -6,7 +6,7 @@ import sys
 from kip30_conformance.polling import time_scale
 
 _PROGRAM = """
-import io, sys, tempfile
+import tempfile
 from pathlib import Path
 
 import psutil

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -76,11 +75,8 @@ class BrokerProcess:
         return [SeenState(key, int(epoch)) for key, epoch in _STATE.findall(self.printed)]
 
     def send(self, number: int) -> None:
-        """Send it a signal; a stop is over when it has stopped, as `ProcessStop` does that."""
-        if number == signal.SIGSTOP:
-            self._stop.stop(self.pid)
-        else:
-            self._process.send_signal(number)
+        """Send it a signal; after a stop, wait until it has stopped, in no write."""
+        self._stop.send(self._process, number)
 
     def ended_by(self, number: int) -> int:
         """Send it a signal, wait until it has ended, and return its exit status."""

@@ -5,6 +5,8 @@ import signal
 from collections.abc import Mapping
 from typing import Final
 
+import psutil
+
 from kip30 import OutcomeUnknownError, PluginLocator, UnavailableError
 from kip30.config import Written
 from kip30_conformance.polling import time_scale
@@ -29,14 +31,21 @@ class ProcessStop:
         self._properties = properties
         self._may_lock = _may_lock(properties)
 
+    def send(self, process: psutil.Popen, number: int) -> None:
+        """Send *process* a signal; if that stops it, as `stop` does."""
+        if number == signal.SIGSTOP:
+            self.stop(process.pid)
+        else:
+            process.send_signal(number)
+
     def stop(self, pid: int) -> None:
-        """Stop the child process *pid*, and wait until the kernel says that it has stopped."""
-        _stop(pid)
+        """Stop the child process *pid* as `stop_process` does, and in no write."""
+        stop_process(pid)
         may_lock = self._may_lock
         while may_lock and self._is_locked():
             os.kill(pid, signal.SIGCONT)
             may_lock = not self._is_locked()  # else it is another one that does
-            _stop(pid)
+            stop_process(pid)
 
     def _is_locked(self) -> bool:
         """Return whether a write of another client is kept out; it waits for its turn a while."""
@@ -70,6 +79,7 @@ def _may_lock(properties: Mapping[str, Written]) -> bool:
     return _locking[name]
 
 
-def _stop(pid: int) -> None:
+def stop_process(pid: int) -> None:
+    """Stop the child process *pid*, and wait until the kernel says that it has stopped."""
     os.kill(pid, signal.SIGSTOP)
     os.waitid(os.P_PID, pid, os.WSTOPPED)

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -86,11 +85,8 @@ class Runner:
         return len(self._process.children())
 
     def send(self, number: int) -> None:
-        """Send it a signal; a stop is over when it has stopped, as `ProcessStop` does that."""
-        if number == signal.SIGSTOP:
-            self._stop.stop(self.pid)
-        else:
-            self._process.send_signal(number)
+        """Send it a signal; after a stop, wait until it has stopped, in no write."""
+        self._stop.send(self._process, number)
 
     def wait(self) -> int:
         """Wait until it has ended and return its exit status."""

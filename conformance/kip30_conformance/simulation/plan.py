@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 from kip30_conformance.simulation.dialects import DIALECTS
@@ -139,10 +140,12 @@ def expand(seed: int, *, fault_seconds: float = 120.0) -> RunPlan:
         has_locks=chance.choice((False, True)),
         has_items=chance.choice((False, False, True)),
     )
+    if not plan.has_items:
+        return plan
     # Two members compare their clocks over a rebalance timeout, for which the margin is smaller.
     slower = tuple(round(1 + (rate - 1) / 4, 4) for rate in rates)
-    faults = sorted((*plan.faults, *_lost_values(seed, processes, fault_seconds)), key=_beginning)
-    return replace(plan, rates=slower, faults=tuple(faults)) if plan.has_items else plan
+    faults = (*plan.faults, *_lost_values(seed, processes, fault_seconds))
+    return replace(plan, rates=slower, faults=tuple(sorted(faults, key=attrgetter("at"))))
 
 
 def _lost_values(seed: int, processes: int, until: float) -> Iterator[RunFault]:
@@ -157,10 +160,6 @@ def _lost_values(seed: int, processes: int, until: float) -> Iterator[RunFault]:
         target, other = chance.sample(range(processes), 2)
         yield RunFault(RunFaultKind.NO_VALUES, at, seconds, target)
         yield RunFault(RunFaultKind.KILL, round(at + chance.uniform(0.0, 5.0), 3), 1.0, other)
-
-
-def _beginning(fault: RunFault) -> float:
-    return fault.at
 
 
 def _faults(

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from kip30_conformance.clients.process_stop import stop_process
 from kip30_conformance.servers import Link
 from kip30_conformance.storm.process_journal import Row, read_journal
 from kip30_conformance.storm.timing import Timing
@@ -81,8 +82,7 @@ class ClientProcess:
 
     def stop(self) -> None:
         """Stop the process, and wait until the kernel says that it has stopped."""
-        os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+        stop_process(self.pid)
 
     def resume(self) -> None:
         """Continue it."""

@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,7 @@ print("writing", flush=True)
 while True:
     signal.pause()
 """
+_IDLE = "import signal; signal.pause()"
 SHORT = {"plugin.session.timeout.ms": 500, "plugin.operation.timeout.ms": 400}
 
 
@@ -31,37 +33,41 @@ def properties(tmp_path: Path) -> Mapping[str, Written]:
     return {"plugin.backend": "embedded", "plugin.embedded.directory": tmp_path / "state"}
 
 
+@contextmanager
+def writing(state: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a process that is in a write of the store in *state* until it is continued."""
+    words = [sys.executable, "-c", _WRITER, str(state / "kip30.db")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"writing\n"
+            yield process
+        finally:
+            process.kill()
+
+
 def test_a_process_that_is_stopped_in_a_write_is_stopped_again(
     properties: Mapping[str, Written], tmp_path: Path
 ) -> None:
     stop = ProcessStop(properties)
-    with PluginLocator().startup(properties) as client:
-        words = [sys.executable, "-c", _WRITER, str(tmp_path / "state" / "kip30.db")]
-        with subprocess.Popen(words, stdout=subprocess.PIPE) as writer:
-            try:
-                assert writer.stdout is not None
-                assert writer.stdout.readline() == b"writing\n"
-                stop.stop(writer.pid)
-                assert psutil.Process(writer.pid).status() == psutil.STATUS_STOPPED
-                client.storage().set("k", "v")
-            finally:
-                writer.kill()
+    with PluginLocator().startup(properties) as client, writing(tmp_path / "state") as writer:
+        stop.stop(writer.pid)
+        assert psutil.Process(writer.pid).status() == psutil.STATUS_STOPPED
+        client.storage().set("k", "v")
 
 
 def test_a_store_that_stands_still_anyway_does_not_keep_a_check_waiting(
     properties: Mapping[str, Written], tmp_path: Path
 ) -> None:
     stop = ProcessStop({**properties, **SHORT})
-    with PluginLocator().startup(properties):
-        words = [sys.executable, "-c", _WRITER, str(tmp_path / "state" / "kip30.db")]
-        with subprocess.Popen(words, stdout=subprocess.PIPE) as locking:
-            sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
-            with subprocess.Popen(sleep) as stopped:
-                try:
-                    assert locking.stdout is not None
-                    assert locking.stdout.readline() == b"writing\n"
-                    stop.stop(stopped.pid)
-                    assert psutil.Process(stopped.pid).status() == psutil.STATUS_STOPPED
-                finally:
-                    stopped.kill()
-                    locking.kill()
+    words = [sys.executable, "-c", _IDLE]
+    with (
+        PluginLocator().startup(properties),
+        writing(tmp_path / "state"),
+        subprocess.Popen(words) as idle,
+    ):
+        try:
+            stop.stop(idle.pid)
+            assert psutil.Process(idle.pid).status() == psutil.STATUS_STOPPED
+        finally:
+            idle.kill()
