@@ -13,6 +13,8 @@ from kip30_conformance.polling import time_scale
 
 _PROBE_MS = 1_000
 """Time within which a write that no stopped process keeps out is done."""
+_SESSION_MS = 10_000
+"""A session timeout that every store takes."""
 
 _locking: Final[dict[str, bool]] = {}
 """Whether a process locks the store while it writes, by the name of the store."""
@@ -55,9 +57,9 @@ class ProcessStop:
             "plugin.namespace": f"{self._properties.get('plugin.namespace', 'kip30')}-stops",
             "plugin.operation.timeout.ms": milliseconds,
             "plugin.connect.timeout.ms": milliseconds,
+            # No session is opened, but none may be shorter than an operation.
+            "plugin.session.timeout.ms": max(milliseconds, _SESSION_MS),
         }
-        # The default is longer than the others; a session is not opened.
-        properties.pop("plugin.session.timeout.ms", None)
         try:
             with PluginLocator().startup(properties) as client:
                 client.storage().set("probe", "")

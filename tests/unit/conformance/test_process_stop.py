@@ -12,6 +12,7 @@ import pytest
 from kip30 import PluginLocator
 from kip30.config import Written
 from kip30_conformance.clients.process_stop import ProcessStop
+from kip30_conformance.polling import scaled_by
 
 pytestmark = pytest.mark.medium
 
@@ -24,7 +25,6 @@ print("writing", flush=True)
 while True:
     signal.pause()
 """
-_IDLE = "import signal; signal.pause()"
 SHORT = {"plugin.session.timeout.ms": 500, "plugin.operation.timeout.ms": 400}
 
 
@@ -46,6 +46,16 @@ def writing(state: Path) -> Iterator["subprocess.Popen[bytes]"]:
             process.kill()
 
 
+@contextmanager
+def idle() -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a process that does nothing."""
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def test_a_process_that_is_stopped_in_a_write_is_stopped_again(
     properties: Mapping[str, Written], tmp_path: Path
 ) -> None:
@@ -56,18 +66,17 @@ def test_a_process_that_is_stopped_in_a_write_is_stopped_again(
         client.storage().set("k", "v")
 
 
+def test_a_process_is_stopped_on_the_slowest_machine(properties: Mapping[str, Written]) -> None:
+    stop = ProcessStop({**properties, **SHORT})
+    with scaled_by(20), idle() as process:
+        stop.stop(process.pid)
+        assert psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
+
+
 def test_a_store_that_stands_still_anyway_does_not_keep_a_check_waiting(
     properties: Mapping[str, Written], tmp_path: Path
 ) -> None:
     stop = ProcessStop({**properties, **SHORT})
-    words = [sys.executable, "-c", _IDLE]
-    with (
-        PluginLocator().startup(properties),
-        writing(tmp_path / "state"),
-        subprocess.Popen(words) as idle,
-    ):
-        try:
-            stop.stop(idle.pid)
-            assert psutil.Process(idle.pid).status() == psutil.STATUS_STOPPED
-        finally:
-            idle.kill()
+    with PluginLocator().startup(properties), writing(tmp_path / "state"), idle() as process:
+        stop.stop(process.pid)
+        assert psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
