@@ -1,7 +1,9 @@
 """``kip30 coordinate``: work divided among however many processes run it."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,6 +11,9 @@ from kip30.cli import _parameters
 from kip30.cli._runner_options import progress, runs_command, status_of
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.errors import UsageError
+
+if TYPE_CHECKING:
+    from kip30.runner.item_lists import ItemList
 
 _MOST_SHARDS = 100_000
 _MOST_COMMANDS = 100
@@ -28,6 +33,11 @@ _MOST_COMMANDS = 100
     metavar="FILE",
     type=click.Path(path_type=Path, allow_dash=False),
     help="Divide the lines of FILE; empty ones do not count. The same for the whole group.",
+)
+@click.option(
+    "--items-key",
+    metavar="KEY",
+    help="Divide the lines of the value of KEY; when it changes, the work is divided anew.",
 )
 @click.option(
     "--id",
@@ -59,6 +69,7 @@ def command(  # noqa: PLR0913  one argument per option
     group: str,
     shards: int | None,
     items_file: Path | None,
+    items_key: str | None,
     client: str,
     instance: str | None,
     restart: bool,
@@ -73,10 +84,10 @@ def command(  # noqa: PLR0913  one argument per option
 
     CMD finds its items in KIP30_SHARE, with blanks between, and in the file KIP30_SHARE_FILE, one a
     line; also KIP30_GROUP, KIP30_MEMBER, KIP30_GENERATION and KIP30_GUARD. When processes come or
-    go the work is divided anew: CMD gets SIGTERM and the grace if its share changes, and starts
-    again with the new one once all its descendants have ended; else it is left alone. Without a
-    share no CMD runs. When CMD ends by itself, this process leaves the group and passes its status
-    on. Signals are treated as by `kip30 run`.
+    go, or the list in KEY changes, the work is divided anew: CMD gets SIGTERM and the grace if its
+    share changes, and starts again with the new one once all its descendants have ended; else it is
+    left alone. Without a share no CMD runs. When CMD ends by itself, this process leaves the group
+    and passes its status on. Signals are treated as by `kip30 run`.
 
     With --each every item has a CMD of its own, which finds it in KIP30_ITEM and wherever an
     argument has {}. A CMD runs on as long as its item stays, also when others move, and
@@ -95,9 +106,11 @@ def command(  # noqa: PLR0913  one argument per option
     from kip30.runner.group_member import WorkList  # noqa: PLC0415  as well
     from kip30.runner.group_workshare import GroupWorkshare  # noqa: PLC0415  as well
 
+    properties = choice.properties()
+    say = progress(properties, quiet=quiet)
     work = WorkList(
         group=group,
-        items=_items(shards, items_file),
+        items=_items(shards, items_file, items_key, say),
         client=client,
         instance=instance,
         grace_seconds=grace_seconds,
@@ -110,8 +123,6 @@ def command(  # noqa: PLR0913  one argument per option
         grace_seconds=grace_seconds,
         descriptors=inherited_descriptors(),
     )
-    properties = choice.properties()
-    say = progress(properties, quiet=quiet)
     if each:
         with GroupItems(properties, work) as items:
             outcome = run_items(items, job, most=most or _MOST_COMMANDS, say=say)
@@ -122,15 +133,21 @@ def command(  # noqa: PLR0913  one argument per option
     return status_of(outcome, job, missed="no share", advice=advice)
 
 
-def _items(shards: int | None, file: Path | None) -> list[str]:
+def _items(
+    shards: int | None, file: Path | None, key: str | None, say: Callable[[str], None]
+) -> "ItemList":
     """Return the list to divide.
 
     Raises:
-        UsageError: Not exactly one of the two says what it is.
+        UsageError: Not exactly one of the three says what it is, or it cannot be divided.
         OSError: The file cannot be read.
     """
-    if (shards is None) == (file is None):
-        raise UsageError("give --shards or --items, one of them")
-    if file is None:
-        return [str(number) for number in range(shards or 0)]
-    return [line for line in os.fsdecode(file.read_bytes()).split("\n") if line]
+    from kip30.runner.item_lists import FixedItems, StoredItems, lines  # noqa: PLC0415  slow, too
+
+    if (shards, file, key).count(None) != 2:  # noqa: PLR2004  all but one
+        raise UsageError("give --shards, --items or --items-key, one of them")
+    if key is not None:
+        return StoredItems(key, say=say)
+    if file is not None:
+        return FixedItems(lines(os.fsdecode(file.read_bytes())))
+    return FixedItems([str(number) for number in range(shards or 0)])

@@ -30,9 +30,9 @@ def command(choice: StoreChoice, group: str, *, watching: bool, as_json: bool) -
     """Print the members of GROUP, each with its share.
 
     A line is the member's id, its instance or "-", the generation that gave the share, and the
-    share: places in the list from 0 on, as ranges. A member that is gone and whose share has not
-    been given away yet is marked so. Exits with 1 if there is no such group. A watch looks every
-    second, and prints an empty line after each state of the group.
+    share: places in the list from 0 on, as ranges, or names of a list in the store. A member that
+    is gone and whose share has not been given away yet is marked so. Exits with 1 if there is no
+    such group. A watch looks every second, and prints an empty line after each state of the group.
     """
     show = _show_json if as_json else _show
     with choice.open() as locator:

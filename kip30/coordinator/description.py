@@ -15,6 +15,7 @@ from kip30.coordinator.records import (
     StateRecord,
 )
 from kip30.coordinator.store_requests import read_assignments
+from kip30.coordinator.work_items import name_of_topic
 from kip30.errors import CodecError
 from kip30.locator import PluginLocator
 
@@ -129,6 +130,7 @@ def _members(
 def share_text(share: bytes) -> str:
     """Return *share* for people: items as ranges, with their topic unless there is only one.
 
+    Items that have a name are shown by their names, with commas between.
     Other shares than those of a `PartitionCoordinator` are shown as text, or else by their size.
     """
     try:
@@ -137,6 +139,9 @@ def share_text(share: bytes) -> str:
         items = None
     if isinstance(items, dict):
         ranges = cast("dict[str, str]", items)
+        names = [name for topic in ranges if (name := name_of_topic(topic)) is not None]
+        if names and len(names) == len(ranges):
+            return ", ".join(names)
         if len(ranges) == 1:
             return next(iter(ranges.values()))
         return " ".join(f"{topic}:{numbers}" for topic, numbers in ranges.items())

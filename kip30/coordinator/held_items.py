@@ -82,9 +82,9 @@ class HoldingCoordinator(AbstractCoordinator, Generic[T]):
     ) -> None:
         """Prepare a member that has *held*; *refresh_seconds* is for `refresh`."""
         super().__init__(locator, group_id, config=config)
-        # Both are read and written only on the polling thread.
+        # Read and written only on the polling thread.
         self._held = held
-        # When to check again what is divided.
+        # When to check again what is divided; any thread may set it to 0, for the next poll.
         self._refresh_at = 0.0
         self._refresh_seconds = refresh_seconds
 

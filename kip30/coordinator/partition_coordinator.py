@@ -51,7 +51,7 @@ class PartitionCoordinator(HoldingCoordinator[Item]):
         locator: PluginLocator,
         group_id: str,
         *,
-        subscription: Collection[str],
+        subscription: Collection[str] | None,
         topics: Callable[[], Mapping[str, int]],
         listener: RebalanceListener,
         assignors: Sequence[Assignor] = _COOPERATIVE,
@@ -63,7 +63,7 @@ class PartitionCoordinator(HoldingCoordinator[Item]):
         Args:
             locator: A started one.
             group_id: The group.
-            subscription: The topics that it takes partitions of.
+            subscription: The topics that it takes partitions of; None for all that exist.
             topics: Returns how many partitions each topic has. Called on the leader's polling
             thread, for each assignment and every *refresh_seconds*; a change causes a round.
             listener: Called for partitions that come and go.
@@ -87,9 +87,9 @@ class PartitionCoordinator(HoldingCoordinator[Item]):
         # The following are read and written only on the polling thread, except the subscription.
         self._subscription = _checked_subscription(subscription)
         self._topics = topics
-        # Of the last assignment that this member made: the subscribed topics, and those of them
-        # that existed.
-        self._wanted: frozenset[str] = frozenset()
+        # Of the last assignment that this member made: the subscribed topics, None for all, and
+        # those of them that existed.
+        self._wanted: frozenset[str] | None = frozenset()
         self._assigned_topics: Mapping[str, int] | None = None
         # Whether the last assignment has withheld something.
         self._has_withheld = False
@@ -99,8 +99,8 @@ class PartitionCoordinator(HoldingCoordinator[Item]):
         """The items that the listener has received and was not asked to give up."""
         return self._held.items
 
-    def subscribe(self, subscription: Collection[str]) -> None:
-        """Subscribe to other topics; a round follows. Any thread may call.
+    def subscribe(self, subscription: Collection[str] | None) -> None:
+        """Subscribe to other topics, None for all; a round follows. Any thread may call.
 
         Raises:
             UsageError: *subscription* is one text.
@@ -124,7 +124,7 @@ class PartitionCoordinator(HoldingCoordinator[Item]):
     def metadata(self) -> Sequence[JoinGroupMetadata]:
         said = encode(
             {
-                "topics": sorted(self._subscription),
+                "topics": _in_metadata(self._subscription),
                 "owned": ranges_of(self._held.items),
                 "generation": self._held.generation,
             }
@@ -133,23 +133,26 @@ class PartitionCoordinator(HoldingCoordinator[Item]):
 
     @override
     def lasting_metadata(self, offered: Sequence[JoinGroupMetadata]) -> Sequence[JoinGroupMetadata]:
-        lasting = encode({"topics": sorted(self._subscription)})
+        lasting = encode({"topics": _in_metadata(self._subscription)})
         return [JoinGroupMetadata(one.name, lasting) for one in offered]
 
     @override
     def on_join_prepare(self, generation: int, member_id: str) -> None:
         """Give up all items; a cooperative member only those of topics that it has left."""
         held = self._held.items
-        left = {item for item in held if item.topic not in self._subscription}
+        topics = self._subscription
+        left = {item for item in held if topics is not None and item.topic not in topics}
         self._held.give_up(left if self._is_cooperative else held)
 
     @override
     def perform_assignment(
         self, leader_id: str, protocol: str, all_member_metadata: Sequence[AssignmentMetadata]
     ) -> Mapping[str, bytes]:
-        subscribers = [_subscriber(one) for one in all_member_metadata]
-        self._wanted = frozenset[str]().union(*(one.topics for one in subscribers))
+        said = [(one, decode(one.metadata)) for one in all_member_metadata]
+        self._wanted = _subscribed(decoded for _, decoded in said)
         topics = self._assigned_topics = self._wanted_topics()
+        existing = frozenset(topics)
+        subscribers = [_subscriber(one, decoded, existing) for one, decoded in said]
         self._refresh_later()
         assignor = self._assignors[protocol]
         assigned = assignor.assign(topics, subscribers)
@@ -173,7 +176,8 @@ class PartitionCoordinator(HoldingCoordinator[Item]):
         return self._assigned_topics is None or self._wanted_topics() != self._assigned_topics
 
     def _wanted_topics(self) -> dict[str, int]:
-        return {name: count for name, count in self._topics().items() if name in self._wanted}
+        topics, wanted = self._topics(), self._wanted
+        return {name: topics[name] for name in topics if wanted is None or name in wanted}
 
 
 def check_assignment(
@@ -207,18 +211,32 @@ def check_assignment(
     return len(given)
 
 
-def _subscriber(one: AssignmentMetadata) -> Subscriber:
-    said = decode(one.metadata)
+def _subscribed(said: Iterable[Mapping[str, Any]]) -> frozenset[str] | None:
+    """Return all topics that members subscribe to by their metadata; None if one does to all."""
+    found = [one["topics"] for one in said]
+    return None if None in found else frozenset[str]().union(*found)
+
+
+def _subscriber(
+    one: AssignmentMetadata, said: Mapping[str, Any], existing: frozenset[str]
+) -> Subscriber:
+    topics = said["topics"]
     return Subscriber(
         member_id=one.member_id,
-        topics=frozenset(said["topics"]),
+        topics=existing if topics is None else frozenset(topics),
         owned=items_in(said["owned"]),
         generation=said["generation"],
         group_instance_id=one.group_instance_id,
     )
 
 
-def _checked_subscription(subscription: object) -> frozenset[str]:
+def _in_metadata(subscription: frozenset[str] | None) -> list[str] | None:
+    return None if subscription is None else sorted(subscription)
+
+
+def _checked_subscription(subscription: object) -> frozenset[str] | None:
+    if subscription is None:
+        return None
     if isinstance(subscription, str | bytes) or not isinstance(subscription, Collection):
         raise UsageError("subscription must be several topics: pass a list")
     topics = cast("Collection[object]", subscription)

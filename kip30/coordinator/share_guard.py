@@ -16,6 +16,7 @@ from kip30.coordinator.item_texts import decode, items_in
 from kip30.coordinator.keys import GroupKeys
 from kip30.coordinator.records import STATE, Assignment, StateRecord
 from kip30.coordinator.store_requests import read_assignments
+from kip30.coordinator.work_items import guard_text, parse_item, parse_number
 from kip30.errors import (
     CodecError,
     FencedInstanceError,
@@ -29,12 +30,8 @@ from kip30.storage import Guards
 
 T = TypeVar("T")
 
-ITEMS_TOPIC = "items"
-"""The topic whose partitions are the items of a list, by their place in the list."""
-
 _PARTS = 4
 _PARTS_OF_ITEM = 5
-_LONGEST_NUMBER = 18
 
 
 class ShareGuard(NamedTuple):
@@ -44,17 +41,16 @@ class ShareGuard(NamedTuple):
         group: The group.
         key: The instance id of a static member, else the member id.
         member: The member id.
-        since: The generation that gave the share, as `AbstractCoordinator.since`. With a place,
+        since: The generation that gave the share, as `AbstractCoordinator.since`. With an item,
             that of the share with which the member got the item.
-        place: The partition of `ITEMS_TOPIC` that the write is for; None if it is for the whole
-            share.
+        item: The item that the write is for, of a list; None if it is for the whole share.
     """
 
     group: str
     key: str
     member: str
     since: int
-    place: int | None = None
+    item: Item | None = None
 
     @property
     def is_static(self) -> bool:
@@ -65,7 +61,7 @@ class ShareGuard(NamedTuple):
     def __str__(self) -> str:
         """Return the text that `parse_guard` reads: its parts, escaped, with colons between."""
         parts = (self.group, self.key, self.member, str(self.since))
-        item = () if self.place is None else (str(self.place),)
+        item = () if self.item is None else (guard_text(self.item),)
         return ":".join(map(escape, (*parts, *item)))
 
 
@@ -77,20 +73,21 @@ def parse_guard(text: str) -> ShareGuard:
     """
     try:
         parts = [unescape(part) for part in text.split(":")]
-        if len(parts) in {_PARTS, _PARTS_OF_ITEM} and all(map(_is_number, parts[3:])):
-            group, key, member = parts[:3]
+        if len(parts) in {_PARTS, _PARTS_OF_ITEM}:
+            group, key, member, since = parts[:_PARTS]
             GroupKeys(group).instance(check_id(key, "key"))
-            return ShareGuard(group, key, check_id(member, "member"), *map(int, parts[3:]))
+            items = map(parse_item, parts[_PARTS:])
+            return ShareGuard(group, key, check_id(member, "member"), parse_number(since), *items)
     except (InvalidNameError, ValueError):
         pass
     raise UsageError(f"{text!r:.80} is no guard: pass on what KIP30_GUARD has")
 
 
 def _still_has(guard: ShareGuard, found: Assignment) -> bool:
-    if guard.place is None:
+    if guard.item is None:
         return found.since == guard.since
     # The bytes of the share change with each of its items, and `since` with them.
-    return found.since >= guard.since and Item(ITEMS_TOPIC, guard.place) in _items(found.share)
+    return found.since >= guard.since and guard.item in _items(found.share)
 
 
 def _items(share: bytes) -> list[Item]:
@@ -99,10 +96,6 @@ def _items(share: bytes) -> list[Item]:
         return items_in(decode(share).get("items", {}))
     except CodecError:
         return []
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
 
 
 @overload
@@ -156,7 +149,7 @@ class _ShareReadings:
             found = self._states.get(self._keys.state)
             if found is None or not self._is_held(self._assignment(found.value)):
                 guard = self._guard
-                what = "share" if guard.place is None else f"item {guard.place}"
+                what = "share" if guard.item is None else f"item {guard_text(guard.item)}"
                 raise IllegalGenerationError(
                     f"the {what} of {guard.member!r} in group {guard.group!r} is over"
                 )

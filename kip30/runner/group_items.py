@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from kip30.coordinator import Item
+from kip30.coordinator.work_items import guard_text
 from kip30.locator import PluginLocator
 from kip30.runner.group_member import (
     Entered,
@@ -19,10 +20,11 @@ from kip30.runner.group_member import (
 class GroupItem(GroupShare):
     """One item of one member from the generation that gave it; a `kip30.runner.HeldItem`."""
 
-    def __init__(self, member: ListMember, place: int, generation: int) -> None:
+    def __init__(self, member: ListMember, item: Item, generation: int) -> None:
         """Stay valid as long as the share of *member* is, until `lost` is set."""
-        super().__init__(member, [member.work.items[place]], generation)
-        self.place: int = place
+        super().__init__(member, [member.work.items.text_of(item)], generation)
+        self.item: Item = item
+        self.guard_text: str = guard_text(item)
 
 
 class _ItemHandover(Handover[GroupItem]):
@@ -35,12 +37,12 @@ class _ItemHandover(Handover[GroupItem]):
     def __init__(self) -> None:
         """Start without items."""
         super().__init__()
-        # The generation in which the member got each place that it has.
-        self._assigned: dict[int, int] = {}
-        # The items that the runner has and has not given up, by place.
-        self._held: dict[int, GroupItem] = {}
-        # The places that are assigned and not held.
-        self._free: set[int] = set()
+        # The generation in which the member got each item that it has.
+        self._assigned: dict[Item, int] = {}
+        # What the runner has and has not given up.
+        self._held: dict[Item, GroupItem] = {}
+        # The items that are assigned and not held.
+        self._free: set[Item] = set()
         # The member that calls; written once, before it is started.
         self.member: ListMember | None = None
 
@@ -51,28 +53,28 @@ class _ItemHandover(Handover[GroupItem]):
         since = -1 if self.member is None else self.member.since
         with self._changed:
             for item in items:
-                self._assigned[item.partition] = since
-            self._free |= {item.partition for item in items} - self._held.keys()
+                self._assigned[item] = since
+            self._free |= set(items) - self._held.keys()
             self._changed.notify_all()
 
     def on_revoked(self, items: Sequence[Item]) -> None:
         """Return when no process works on any of *items*."""
-        places = {item.partition for item in items}
+        gone = set(items)
         with self._changed:
-            self._withdraw(places)
-            for place in self._held.keys() & places:
-                self._held[place].wanted_back.set()
+            self._withdraw(gone)
+            for item in self._held.keys() & gone:
+                self._held[item].wanted_back.set()
                 self._notify()
-            while self._held.keys() & places and not self._is_closed:
+            while self._held.keys() & gone and not self._is_closed:
                 self._changed.wait()
 
     def on_lost(self, items: Sequence[Item]) -> None:
         """Note that *items* have ended; the runner's guards do the rest."""
-        places = {item.partition for item in items}
+        gone = set(items)
         with self._changed:
-            self._withdraw(places)
-            for place in self._held.keys() & places:
-                self._held[place].lost.set()
+            self._withdraw(gone)
+            for item in self._held.keys() & gone:
+                self._held[item].lost.set()
                 self._notify()
 
     # -- the runner's thread
@@ -84,28 +86,28 @@ class _ItemHandover(Handover[GroupItem]):
     @override
     def give_up(self, share: object) -> None:
         with self._changed:
-            if isinstance(share, GroupItem) and self._held.get(share.place) is share:
-                del self._held[share.place]
-                self._free |= self._assigned.keys() & {share.place}
+            if isinstance(share, GroupItem) and self._held.get(share.item) is share:
+                del self._held[share.item]
+                self._free |= self._assigned.keys() & {share.item}
             self._changed.notify_all()
 
     # -- with the lock
 
     @override
     def _hand_out(self, member: ListMember) -> GroupItem:
-        place = min(self._free)
-        self._free.remove(place)
-        self._held[place] = GroupItem(member, place, self._assigned[place])
-        return self._held[place]
+        item = min(self._free)
+        self._free.remove(item)
+        self._held[item] = GroupItem(member, item, self._assigned[item])
+        return self._held[item]
 
     @override
     def _has_any(self) -> bool:
         return bool(self._held)
 
-    def _withdraw(self, places: set[int]) -> None:
-        for place in places:
-            self._assigned.pop(place, None)
-        self._free -= places
+    def _withdraw(self, items: set[Item]) -> None:
+        for item in items:
+            self._assigned.pop(item, None)
+        self._free -= items
 
 
 class GroupItems(GroupHandle[GroupItem]):

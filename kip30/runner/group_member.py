@@ -1,10 +1,10 @@
 """A member of a group that divides a list of items, for runners, on a store opened later."""
 
-import hashlib
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -19,18 +19,16 @@ from kip30.coordinator import (
     PartitionCoordinator,
     RebalanceListener,
 )
-from kip30.coordinator.share_guard import ITEMS_TOPIC
 from kip30.driver.closeable import Closeable
 from kip30.errors import (
     ClosedError,
     LifecycleError,
     NotMemberError,
     UnsupportedError,
-    UsageError,
 )
 from kip30.locator import PluginLocator
+from kip30.runner.item_lists import ItemList
 from kip30.runner.retried_call import RetriedCall, refuse_overlap
-from kip30.runner.share_job import check_item
 from kip30.runner.share_protocols import HeldShare
 
 _SLOW_END_SECONDS = 5.0
@@ -39,6 +37,8 @@ _COALESCE_SECONDS = 0.02
 """A command should continue soon after its runner was killed; several deaths cost more rounds."""
 _MOST_HEARTBEAT_SECONDS = 3.0
 _HEARTBEATS = 4
+_REFRESH_SECONDS = 300.0
+"""How often the leader looks at a list that notifies it of changes anyway."""
 _LOOK_SECONDS = 0.01
 
 S = TypeVar("S", bound="GroupShare")
@@ -50,39 +50,17 @@ class WorkList:
 
     Attributes:
         group: The group.
-        items: The items: the same list for every process of the group.
+        items: The items.
         client: The beginning of the member id.
         instance: The instance id of a static member; None for a dynamic one.
         grace_seconds: How long a command may take to end.
     """
 
     group: str
-    items: Sequence[str]
+    items: ItemList
     client: str
     instance: str | None
     grace_seconds: float
-
-    def __post_init__(self) -> None:
-        """Check that the items can be divided.
-
-        Raises:
-            UsageError: There is no item, one is no line, or one occurs twice and might go to two
-                commands.
-        """
-        if not self.items:
-            raise UsageError("there is nothing to divide: the list of items is empty")
-        if len(set(self.items)) < len(self.items):
-            twice = next(item for item in self.items if self.items.count(item) > 1)
-            raise UsageError(f"an item may be in the list once, not twice: {twice!r:.60}")
-        for item in self.items:
-            check_item(item)
-
-    @property
-    def protocol(self) -> str:
-        """The name of the protocol: members of a group agree on it, so their lists are the same."""
-        text = "".join(f"{item}\n" for item in self.items)
-        digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        return f"{CooperativeStickyAssignor.name}.{len(self.items)}-items.{digest}"
 
     def config(self, session_timeout_seconds: float) -> GroupConfig:
         """Return the settings of the member.
@@ -103,7 +81,7 @@ class WorkList:
 
 
 class ListMember(PartitionCoordinator):
-    """A member that gets items of its list, by their places.
+    """A member that gets items of a list.
 
     Attributes:
         work: The list, and the identity of the member.
@@ -111,21 +89,22 @@ class ListMember(PartitionCoordinator):
     """
 
     def __init__(self, locator: PluginLocator, work: WorkList, listener: RebalanceListener) -> None:
-        """Prepare a member; *listener* is called for places that come and go."""
+        """Prepare a member; *listener* is called for items that come and go."""
         self.work: WorkList = work
         self.session_timeout_seconds: float = locator.context.session_timeout_seconds
         super().__init__(
             locator,
             work.group,
-            subscription=[ITEMS_TOPIC],
-            topics=lambda: {ITEMS_TOPIC: len(work.items)},
+            subscription=work.items.subscription,
+            topics=work.items.topics,
             listener=listener,
+            refresh_seconds=_REFRESH_SECONDS,
             config=work.config(self.session_timeout_seconds),
         )
 
     @override
     def metadata(self) -> Sequence[JoinGroupMetadata]:
-        return [JoinGroupMetadata(self.work.protocol, said) for _, said in super().metadata()]
+        return [JoinGroupMetadata(self.work.items.protocol, said) for _, said in super().metadata()]
 
     @override
     def perform_assignment(
@@ -133,6 +112,15 @@ class ListMember(PartitionCoordinator):
     ) -> Mapping[str, bytes]:
         name = CooperativeStickyAssignor.name  # the rest of the protocol is the list
         return super().perform_assignment(leader_id, name, all_member_metadata)
+
+    def divide_again(self) -> None:
+        """Ask for a round, because the list has changed; any thread may call.
+
+        Only the leader gets one. The others look at the list when they become it.
+        """
+        self._refresh_at = 0.0
+        with suppress(ClosedError, LifecycleError):
+            self.request_rejoin("the list of items has changed")
 
 
 class GroupShare:
@@ -269,6 +257,7 @@ class GroupHandle(Closeable, Generic[S]):
 
         Raises:
             GroupError: The group refuses this member: its members divide another list.
+            KeyMissingError, UsageError: There is no list in the store, or it cannot be divided.
             FencedInstanceError: Another process has taken the instance.
         """
         entered = self._entered = self._entry.result(timeout)
@@ -321,6 +310,7 @@ class GroupHandle(Closeable, Generic[S]):
             self._is_open = True
         entered = self._new_member(self._locator, self._work)
         entered.handover.call_on_end(self._notify)
+        self._work.items.follow(self._locator, entered.member.divide_again)
         entered.member.start()
         return entered
 

@@ -103,8 +103,7 @@ class _Member(ListMember):
             return
         self._handover.take_back()
         super().on_join_complete(generation, member_id, protocol, member_assignment)
-        places = sorted(item.partition for item in self.owned)
-        self._handover.put([self.work.items[place] for place in places], since)
+        self._handover.put(list(map(self.work.items.text_of, sorted(self.owned))), since)
 
     @override
     def on_lost(self, generation: int, member_id: str) -> None:

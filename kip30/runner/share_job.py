@@ -137,15 +137,15 @@ class ItemCommand:
         ``KIP30_GUARD`` is the guard of this item alone.
         """
         return {
-            **_held_by(self._job, self._item, str(self._item.place)),
+            **_held_by(self._job, self._item, self._item.guard_text),
             "KIP30_SHARE": None,
             "KIP30_SHARE_FILE": None,
             "KIP30_ITEM": self._text,
         }
 
 
-def _held_by(job: ShareJob, share: HeldShare, *place: str) -> dict[str, str]:
-    guard = (job.group, share.key, share.member, str(share.generation), *place)
+def _held_by(job: ShareJob, share: HeldShare, *item: str) -> dict[str, str]:
+    guard = (job.group, share.key, share.member, str(share.generation), *item)
     return {
         "KIP30_GROUP": job.group,
         "KIP30_MEMBER": share.member,

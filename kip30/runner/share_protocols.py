@@ -59,8 +59,8 @@ class HeldItem(HeldShare, Protocol):
     """
 
     @property
-    def place(self) -> int:
-        """The place of the item in the list, from 0 on."""
+    def guard_text(self) -> str:
+        """The part of a guard that names the item: its place in the list, or ``=`` and its name."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import le
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 from kip30 import PluginLocator, UsageError
 from kip30.config import Written
 from kip30.coordinator import ShareGuard, describe_group, parse_guard, storage_of_share
+from kip30.coordinator.work_items import numbered_item
 from kip30.errors import IllegalGenerationError
 from kip30_conformance.clients.coordinate_processes import GROUP, RunPeriod, SharingArena
 from kip30_conformance.clients.default_signals import heeded
@@ -31,6 +32,7 @@ _SHOW = (
 )
 """Writes what a command finds in its environment to the file $0, a line each."""
 _EACH = "--each"
+_KEY = "work"
 _NOTE_GUARD = 'printf %s "$KIP30_GUARD" > "$0/$1.new"; mv "$0/$1.new" "$0/$1"; exec sleep 600'
 """Writes the guard of the item $1 to a file in the folder $0."""
 
@@ -230,8 +232,8 @@ class ShareTests(ShareSuite):
             what="all commands have written their notes",
         )
         former = {name: parse_guard((notes / name).read_text()) for name in every}
-        assert {name: guard.place for name, guard in former.items()} == {
-            name: int(name) for name in every
+        assert {name: guard.item for name, guard in former.items()} == {
+            name: numbered_item(int(name)) for name in every
         }
         arena.start(*arena.ticker("slow-tick"), options=(_EACH,))
         moved = eventually(lambda: _half(arena.newest()), within=60, what="half of the items move")
@@ -244,6 +246,25 @@ class ShareTests(ShareSuite):
                 storage.set(name, "passed")
             found = storage.get(name)
             assert (found is None) == (int(name) in moved)
+
+    def test_V16_list_in_the_store(self, steady_arena: SharingArena, client: PluginLocator) -> None:
+        """With --items-key another list is divided; the commands of items that stay run on."""
+        arena, storage = steady_arena, client.storage()
+        storage.set(_KEY, _lines(range(_SHARDS)))
+        arena.words = ("coordinate", "--group", GROUP, f"--items-key={_KEY}")
+        for _ in range(2):
+            arena.start(*arena.ticker("slow", "slow-tick"), options=(_EACH,))
+        before = arena.await_even_items(members=2)
+        storage.set(_KEY, _lines(range(1, _SHARDS + 1)))
+        eventually(lambda: _SHARDS in arena.newest(), within=60, what="the new item is worked on")
+        after = arena.await_items(after=arena.now())
+        stay = range(1, _SHARDS)
+        assert [after[item].run for item in stay] == [before[item].run for item in stay]
+        arena.expect_no_overlap()
+
+
+def _lines(items: Iterable[int]) -> str:
+    return "".join(f"{item}\n" for item in items)
 
 
 def _half(periods: Mapping[int, RunPeriod]) -> set[int]:

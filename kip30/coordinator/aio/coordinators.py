@@ -46,7 +46,7 @@ class AsyncPartitionCoordinator(CoordinatorFace[_PartitionMember]):
         locator: AsyncPluginLocator,
         group_id: str,
         *,
-        subscription: Collection[str],
+        subscription: Collection[str] | None,
         topics: AsyncCall,
         listener: Any,
         assignors: Sequence[Assignor] = _COOPERATIVE,
@@ -76,7 +76,7 @@ class AsyncPartitionCoordinator(CoordinatorFace[_PartitionMember]):
         """See `PartitionCoordinator.owned`."""
         return self._member.owned
 
-    def subscribe(self, subscription: Collection[str]) -> None:
+    def subscribe(self, subscription: Collection[str] | None) -> None:
         """See `PartitionCoordinator.subscribe`."""
         self._member.subscribe(subscription)
 

@@ -3,11 +3,13 @@ import signal
 import subprocess
 from typing import Any
 
+import psutil
 import pytest
 
 from kip30 import PluginLocator
 from kip30.cli._exit_codes import Status
-from kip30.coordinator import ShareGuard, describe_group, parse_guard
+from kip30.coordinator import Item, ShareGuard, describe_group, parse_guard
+from kip30.coordinator.work_items import named_topic, numbered_item
 from kip30.names import escape
 from kip30_conformance.polling import time_scale
 
@@ -50,8 +52,10 @@ def test_a_command_that_ends_is_run_again_if_asked_for(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ((), "give --shards or --items, one of them"),
-        (("--shards=2", "--items=list"), "give --shards or --items, one of them"),
+        ((), "give --shards, --items or --items-key, one of them"),
+        (("--shards=2", "--items=list"), "give --shards, --items or --items-key, one of them"),
+        (("--items=list", "--items-key=k"), "give --shards, --items or --items-key, one of them"),
+        (("--items-key=/k",), "key"),
         (("--items=empty",), "there is nothing to divide"),
         (("--items=twice",), "an item may be in the list once, not twice: 'a'"),
         (("--items=nul",), "an item must be one line that is not empty: 'b\\x00c'"),
@@ -129,14 +133,14 @@ def test_each_item_runs_its_own_command(shell: Shell) -> None:
         runner.terminate()
         assert runner.wait(PATIENCE_SECONDS * time_scale()) == 128 + signal.SIGTERM
     notes = {
-        parse_guard(file.name.removeprefix("note-")).place: file.read_bytes()
+        parse_guard(file.name.removeprefix("note-")).item: file.read_bytes()
         for file in shell.folder.glob("note-*")
     }
     assert notes == {
-        0: b"<one>\none\nunset\n",
-        1: b"<{}>\n{}\nunset\n",
-        2: b"<two words>\ntwo words\nunset\n",
-        3: b"<d\xff>\nd\xff\nunset\n",
+        numbered_item(0): b"<one>\none\nunset\n",
+        numbered_item(1): b"<{}>\n{}\nunset\n",
+        numbered_item(2): b"<two words>\ntwo words\nunset\n",
+        numbered_item(3): b"<d\xff>\nd\xff\nunset\n",
     }
 
 
@@ -172,11 +176,11 @@ def test_the_guard_of_an_item_passes_until_the_item_has_moved(shell: Shell) -> N
     say = 'echo "$KIP30_GUARD"; exec sleep 600'
     words = coordinate("--shards=2", "--each", "sh", "-c", say)
     with ended(shell.start(*words)) as first:
-        former = {guard.place: guard for guard in map(parse_guard, lines(first.stdout, 2))}
+        former = {guard.item: guard for guard in map(parse_guard, lines(first.stdout, 2))}
         with ended(shell.start(*words)) as second:
             (moved,) = map(parse_guard, lines(second.stdout, 1))
-            stays = former[1 - (moved.place or 0)]
-            assert written(shell, str(former[moved.place]), "1") == Status.REFUSED
+            (stays,) = (guard for guard in former.values() if guard.item != moved.item)
+            assert written(shell, str(former[moved.item]), "1") == Status.REFUSED
             assert written(shell, str(stays), "2") == Status.OK
             assert written(shell, str(moved), "3") == Status.OK
             second.terminate()
@@ -190,6 +194,101 @@ def await_line(runner: "subprocess.Popen[bytes]", text: str) -> None:
 
 def lines(stream: Any, count: int) -> list[str]:
     return [line_of(stream) for _ in range(count)]
+
+
+# -- a list in the store
+
+
+RUN_ITEM = 'echo "$$ $KIP30_GUARD" > "run-$KIP30_ITEM"; exec sleep 600'
+
+
+def runs(shell: Shell) -> dict[str, list[str]]:
+    """Return the process and the guard of each item's newest command, by item."""
+    found = {one.name.removeprefix("run-"): one for one in shell.folder.glob("run-*")}
+    return {item: words for item, one in found.items() if (words := one.read_text().split())}
+
+
+@pytest.mark.case("V16")
+def test_another_list_ends_and_starts_only_what_differs(shell: Shell) -> None:
+    shell("kv", "set", "list", "a\nb: 1\n\n")
+    words = coordinate("--items-key=list", "--each", "sh", "-c", RUN_ITEM)
+    with ended(shell.start(*words)) as runner:
+        eventually(lambda: runs(shell).keys() == {"a", "b: 1"})
+        before = runs(shell)
+        shell("kv", "set", "list", "c\nb: 1")
+        eventually(lambda: runs(shell).keys() == {"a", "b: 1", "c"})
+        eventually(lambda: not psutil.pid_exists(int(before["a"][0])))
+        after = runs(shell)
+        assert after["b: 1"] == before["b: 1"]
+        assert psutil.pid_exists(int(after["b: 1"][0]))
+        assert written(shell, before["a"][1], "1") == Status.REFUSED
+        assert written(shell, before["b: 1"][1], "2") == Status.OK
+        assert written(shell, after["c"][1], "3") == Status.OK
+        (line,) = shell("coordinate-status", "g").stdout.splitlines()
+        assert line.split("\t")[-1] == "b: 1, c"
+        runner.terminate()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("set", "list", ""), "key 'list': there is nothing to divide"),
+        (("set", "list", "b\nb"), "key 'list': an item may be in the list once, not twice: 'b'"),
+        (("delete", "list"), "key 'list' is gone"),
+    ],
+)
+def test_work_goes_on_with_the_last_list_that_can_be_divided(
+    shell: Shell, words: tuple[str, ...], complaint: str
+) -> None:
+    shell("kv", "set", "list", "a")
+    command = coordinate("--items-key=list", "sh", "-c", SHOW + "; exec sleep 600")
+    with ended(shell.start(*command)) as runner:
+        assert line_of(runner.stdout) == "g:a"
+        assert shell("kv", *words).exit_code == Status.OK
+        await_line(runner, complaint)
+        assert shell("kv", "set", "list", "a\nb").exit_code == Status.OK
+        assert line_of(runner.stdout) == "g:a b"
+        runner.terminate()
+
+
+def test_a_key_without_a_list_is_refused(shell: Shell) -> None:
+    missing = shell.finish(*coordinate("--items-key=list", "true"))
+    assert missing.returncode == Status.REFUSED
+    assert b"there is no list of items in key 'list'" in missing.stderr
+    assert b"`kip30 kv set list - < FILE`" in missing.stderr
+    shell("kv", "set", "list", "a\na")
+    assert shell.finish(*coordinate("--items-key=list", "true")).returncode == Status.USAGE
+
+
+def test_a_group_of_a_stored_list_refuses_other_lists(shell: Shell) -> None:
+    shell("kv", "set", "list", "0")
+    shell("kv", "set", "other", "0")
+    with ended(shell.start(*coordinate("--items-key=list", "sh", "-c", STAY))) as first:
+        assert line_of(first.stdout) == "ready"
+        for words in ("--shards=1", "--items-key=other"):
+            second = shell.finish(*coordinate(words, "true"))
+            assert second.returncode == Status.REFUSED
+            assert b"every process of a group must divide the same list" in second.stderr
+        first.terminate()
+
+
+def test_the_list_that_the_dead_leader_did_not_divide_is_divided(shell: Shell) -> None:
+    shell("kv", "set", "list", "a")
+    words = coordinate("--items-key=list", "sh", "-c", SHOW + "; exec sleep 600")
+    with ended(shell.start(*words)) as first:
+        assert line_of(first.stdout) == "g:a"
+        with ended(shell.start(*words)) as second:
+            await_line(second, "waiting for a share")
+            first.send_signal(signal.SIGSTOP)
+            shell("kv", "set", "list", "a\nb\nc")
+            first.kill()
+            eventually(lambda: shares(shell) == ["a, b, c"])
+            second.terminate()
+
+
+def shares(shell: Shell) -> list[str]:
+    found = shell("coordinate-status", "g").stdout.splitlines()
+    return [line.split("\t")[-1] for line in found if "(gone)" not in line]
 
 
 # -- guards
@@ -238,9 +337,10 @@ def test_a_guard_and_a_fence_exclude_each_other(shell: Shell) -> None:
 
 @pytest.mark.case("V10")
 def test_a_guard_is_the_text_that_the_command_gets() -> None:
-    for numbers in ((12,), (12, 0)):
-        guard = ShareGuard("a:b/c", "k 1", "m-0", *numbers)
-        text = ":".join(map(escape, ("a:b/c", "k 1", "m-0", *map(str, numbers))))
+    items = {None: (), numbered_item(0): ("0",), Item(named_topic("a:b"), 0): ("=a:b",)}
+    for item, parts in items.items():
+        guard = ShareGuard("a:b/c", "k 1", "m-0", 12, item)
+        text = ":".join(map(escape, ("a:b/c", "k 1", "m-0", "12", *parts)))
         assert (str(guard), parse_guard(text)) == (text, guard)
 
 

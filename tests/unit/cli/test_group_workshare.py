@@ -8,6 +8,7 @@ from kip30.config import load
 from kip30.runner.group_items import GroupItem, GroupItems
 from kip30.runner.group_member import GroupHandle, GroupShare, WorkList
 from kip30.runner.group_workshare import GroupWorkshare
+from kip30.runner.item_lists import FixedItems
 from kip30_conformance.polling import time_scale
 
 from .shell import PATIENCE_SECONDS, Shell, eventually
@@ -26,7 +27,9 @@ def opened(shell: Shell, request: pytest.FixtureRequest) -> Iterator[list[Handle
 
 
 def work(name: str) -> WorkList:
-    return WorkList(group="g", items=["a", "b"], client=name, instance=None, grace_seconds=1.0)
+    return WorkList(
+        group="g", items=FixedItems(["a", "b"]), client=name, instance=None, grace_seconds=1.0
+    )
 
 
 def gained(handle: Handle) -> GroupShare:

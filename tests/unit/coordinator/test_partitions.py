@@ -17,7 +17,7 @@ from kip30.coordinator import (
 )
 from kip30.coordinator.assignors import Subscriber
 from kip30.coordinator.partition_coordinator import check_assignment
-from kip30.coordinator.share_guard import ITEMS_TOPIC
+from kip30.coordinator.work_items import ITEMS_TOPIC, numbered_item
 from kip30.errors import FencedInstanceError, IllegalGenerationError
 from kip30_conformance.clients.item_coordinator import await_shared, quick_config
 from kip30_conformance.clients.members import MemberFactory
@@ -71,7 +71,7 @@ def start() -> Iterator[Start]:
             one = PartitionCoordinator(
                 client,
                 "g",
-                subscription=subscription,
+                subscription=subscription or None,
                 topics=topics,
                 listener=listener,
                 config=quick_config(client, **more.pop("config", {})),
@@ -182,13 +182,30 @@ def test_a_static_member_has_its_partitions_again(open_client: OpenClient, start
     assert first[0].generation.generation == number
 
 
+def test_a_member_may_subscribe_to_all_topics_that_exist(
+    client: PluginLocator, start: Start
+) -> None:
+    exist = dict(TOPICS)
+    every = start(client, topics=lambda: dict(exist), refresh_seconds=0.05)
+    await_items(every, count=9)
+    some = start(client, "a")
+    await_items(every, some, count=9)
+    exist |= {"d": 2}
+    some[0].close()
+    await_items(every, count=11)
+    del exist["a"]
+    await_items(every, count=7)
+    every[0].subscribe(["b"])
+    await_items(every, count=2)
+
+
 # -- guards of single items
 
 
 def guards_of(one: PartitionCoordinator, instance: str | None = None) -> dict[int, ShareGuard]:
     key = instance or one.member_id
-    places = sorted(item.partition for item in one.owned)
-    return {place: ShareGuard("g", key, one.member_id, one.since, place) for place in places}
+    held = (key, one.member_id, one.since)
+    return {item.partition: ShareGuard("g", *held, item) for item in sorted(one.owned)}
 
 
 @pytest.mark.case("V15")
@@ -238,7 +255,7 @@ def test_the_guard_of_an_item_is_refused_where_no_items_are_divided(
 ) -> None:
     one = members.started(client)
     await_shared(one)
-    guard = ShareGuard("g", one.member_id, one.member_id, one.since, 0)
+    guard = ShareGuard("g", one.member_id, one.member_id, one.since, numbered_item(0))
     with pytest.raises(IllegalGenerationError):
         storage_of_share(client, guard).set("n", "1")
 

@@ -12,6 +12,7 @@ from kip30.config.loading import load
 from kip30.errors import FencedInstanceError
 from kip30.runner.group_items import GroupItem, GroupItems
 from kip30.runner.group_member import WorkList
+from kip30.runner.item_lists import FixedItems
 from kip30_conformance.polling import time_scale
 
 from .field import TIMEOUT, eventually
@@ -33,7 +34,7 @@ def join(tmp_path: Path) -> Generator[Join]:
                 "plugin.operation.timeout.ms": str(round(TIMEOUT * time_scale() * 1000)),
             }
             work = WorkList(
-                group="g", items=ITEMS, client="n", instance=instance, grace_seconds=0.1
+                group="g", items=FixedItems(ITEMS), client="n", instance=instance, grace_seconds=0.1
             )
             return ends.enter_context(GroupItems(load(properties), work))
 
@@ -51,11 +52,12 @@ def wanted(items: list[GroupItem]) -> list[GroupItem]:
 def test_items_are_handed_out_once_in_the_order_of_the_list(join: Join) -> None:
     one = join()
     items = take(one, 4)
-    assert [(item.items, item.place) for item in items] == [([n], i) for i, n in enumerate(ITEMS)]
+    found = [(item.items, item.guard_text) for item in items]
+    assert found == [([name], str(place)) for place, name in enumerate(ITEMS)]
     assert one.ready() == 0
     assert one.wait(0.0) is None
     one.give_up(items[2])
-    assert take(one, 1)[0].place == 2
+    assert take(one, 1)[0].item.partition == 2
 
 
 def test_an_item_moves_once_the_runner_has_given_it_up(join: Join) -> None:
@@ -67,14 +69,14 @@ def test_an_item_moves_once_the_runner_has_given_it_up(join: Join) -> None:
     for item in moving:
         first.give_up(item)
     got = take(second, 2)
-    assert {item.place for item in got} == {item.place for item in moving}
+    assert {item.item for item in got} == {item.item for item in moving}
     assert min(item.generation for item in got) > items[0].generation
     stays = [item for item in items if item not in moving]
     assert all(item.is_valid() for item in stays)
     assert not wanted(stays)
     second.leave()
     back = take(first, 2)
-    assert {item.place for item in back} == {item.place for item in moving}
+    assert {item.item for item in back} == {item.item for item in moving}
     assert min(item.generation for item in back) > max(item.generation for item in got)
 
 
@@ -102,13 +104,13 @@ def test_a_lost_item_that_comes_again_is_handed_out_after_it_was_given_up(
         eventually(lambda: one.wait(0.0) is None and one.ready() == 0)
     one.give_up(items[1])
     again = eventually(lambda: one.wait(0.0))
-    assert again.place == 1
+    assert again.item.partition == 1
     until = time.monotonic() + TIMEOUT * time_scale() / 2
     while time.monotonic() < until:
         assert one.wait(0.01) is None
     for item in (items[0], items[2], items[3]):
         one.give_up(item)
-    assert [item.place for item in take(one, 3)] == [0, 2, 3]
+    assert [item.item.partition for item in take(one, 3)] == [0, 2, 3]
 
 
 def test_a_replaced_instance_fails_once_all_items_are_given_up(join: Join) -> None:

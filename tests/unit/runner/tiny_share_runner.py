@@ -116,12 +116,12 @@ class FileItem(FileShare, HeldItem):
         generation = given.each[item]
         super().__init__(Given(generation=generation, items=[item]), timeout, notify)
         self.item = item
-        self._place = list(given.each).index(item)
+        self._guard_text = str(list(given.each).index(item))
 
     @property
     @override
-    def place(self) -> int:
-        return self._place
+    def guard_text(self) -> str:
+        return self._guard_text
 
 
 class ShareFile:
