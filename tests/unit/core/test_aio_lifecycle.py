@@ -271,9 +271,16 @@ def test_closing_ends_calls_that_wait_for_the_store(tmp_path: Path) -> None:
 def test_the_loop_is_never_blocked_in_debug_mode(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    # A loop that waits for the store is blocked for the operation timeout.
+    slow_seconds = 0.5 * time_scale()
+    timeouts = {
+        "plugin.session.timeout.ms": round(4000 * slow_seconds),
+        "plugin.operation.timeout.ms": round(3000 * slow_seconds),
+    }
+
     async def main() -> None:
-        asyncio.get_running_loop().slow_callback_duration = 0.5
-        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+        asyncio.get_running_loop().slow_callback_duration = slow_seconds
+        async with AsyncPluginLocator(properties(tmp_path, **timeouts)) as locator:
             storage = locator.storage()
             await storage.put("k", "v")
             with locked(tmp_path):
