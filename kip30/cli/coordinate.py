@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kip30.cli import _parameters
+from kip30.cli import _completion_values, _parameters
 from kip30.cli._runner_options import progress, runs_command, status_of
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.errors import UsageError
@@ -37,6 +37,7 @@ _MOST_COMMANDS = 100
 @click.option(
     "--items-key",
     metavar="KEY",
+    shell_complete=_completion_values.keys,
     help="Divide the lines of the value of KEY; when it changes, the work is divided anew.",
 )
 @click.option(

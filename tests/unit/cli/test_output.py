@@ -239,6 +239,7 @@ def completed(shell: Shell, line: str) -> list[str]:
         ("kip30 kv get n/", ["n/a", "n/b"]),
         ("kip30 kv get n/b", ["n/b"]),
         ("kip30 kv get to", ["top"]),
+        ("kip30 coordinate --group g --items-key to", ["top"]),
         ("kip30 --backend emb", ["embedded"]),
         ("kip30 kv list --backend emb", ["embedded"]),
         ("kip30 --set plugin.embedded.p", ["plugin.embedded.poll.ms="]),
