@@ -35,7 +35,7 @@ _REMEDY = "give `--load-plugins` to run that code"
     "checked",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Say whether FILE is right, without opening the store.",
+    help="Check FILE, without opening the store.",
 )
 @click.option(
     "--effective", "in_use", is_flag=True, help="Print the present settings, without secrets."

@@ -17,8 +17,8 @@ _ROUNDING = 1e-6
 def sharers(rate: float, slots: int) -> int:
     """Return how many tasks at a time, up to *slots*, may share *rate* writes a second.
 
-    With so many, and a `RateLimit` of its part for each, no second has more than 1.05 times the
-    rate, rounded up: also if all begin at once, and if others take their place.
+    With this number of tasks, and a `RateLimit` of its part for each, no second has more than 1.05
+    times the rate, rounded up: also if all begin at once, and if others take their place.
     """
     return max(1, min(slots, int(rate / _LEAST_SHARE)))
 

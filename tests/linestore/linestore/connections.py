@@ -134,7 +134,7 @@ class Connections:
         raise ClosedError(CLOSED)
 
     def _adopts(self, connection: Connection) -> bool:
-        """Take note that *connection* is in use, unless this was closed meanwhile."""
+        """Record that *connection* is in use, unless this was closed meanwhile."""
         with self._lock:
             if not self._closed:
                 self._busy.add(connection)

@@ -86,7 +86,7 @@ def test_a_resurrected_member_is_hidden_from_listeners_for_a_while(
     heard.expect(lambda event: set(event.members) == {"m"})
     bring_back = _remembered(admin, MEMBER, namespace)
     group.leave("m")
-    eventually(lambda: not heard.events[-1].members, what="the listener is told")
+    eventually(lambda: not heard.events[-1].members, what="the listener is notified")
     bring_back()
     assert group.membership_list() == {"m"}, "a read finds it"
     group.join("new", "")
@@ -105,7 +105,7 @@ def test_listeners_are_not_notified_of_a_resurrected_term(
     with election.lead("c", "") as term:
         heard.expect(lambda event: event.leader is not None)
         bring_back = _remembered(admin, LEADER, namespace)
-    eventually(lambda: heard.events[-1].leader is None, what="the listener is told")
+    eventually(lambda: heard.events[-1].leader is None, what="the listener is notified")
     bring_back()
     found = election.get_leader()
     assert found is not None
@@ -115,7 +115,7 @@ def test_listeners_are_not_notified_of_a_resurrected_term(
         namespace,
     )
     with election.lead("c", "") as new:
-        eventually(lambda: _epochs(heard)[-1:] == [new.epoch], what="the listener is told")
+        eventually(lambda: _epochs(heard)[-1:] == [new.epoch], what="the listener is notified")
     assert _epochs(heard) == [term.epoch, new.epoch]
 
 

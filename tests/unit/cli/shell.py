@@ -62,7 +62,7 @@ class Shell:
 
     @contextmanager
     def locked_store(self) -> Iterator[None]:
-        """Have the store there, but out of reach: somebody writes, and is never done."""
+        """Lock the database, as a write that never ends does."""
         self("kv", "list")
         with closing(sqlite3.connect(self.folder / "store" / "kip30.db")) as database:
             database.execute("BEGIN EXCLUSIVE")

@@ -19,7 +19,7 @@ SECONDS = 1.0
 
 @pytest.fixture
 def silent() -> Iterator[int]:
-    """Yield a port that is listened on by somebody who takes no more connections."""
+    """Yield a port that a socket listens on, which accepts no more connections."""
     with ExitStack() as stack:
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(8):

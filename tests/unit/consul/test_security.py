@@ -183,7 +183,7 @@ def test_watches_of_forbidden_keys_do_not_block_other_watches(
     for number in range(8):
         client.storage().put(f"bright/{number}", "v")
     bright = [heard for (scope, _), heard in told.items() if scope == "bright"]
-    eventually(lambda: all(heard and heard[-1].entries for heard in bright), what="all are told")
+    eventually(lambda: all(heard and heard[-1].entries for heard in bright), what="all hear of it")
 
 
 def test_a_forbidden_key_fails_only_its_own_reads(open_client: Open, admin: Admin) -> None:

@@ -1,7 +1,7 @@
 """A process with a backend of its own: child.py DIRECTORY LIVENESS SESSION_SECONDS COMMAND...
 
 Commands: ``lead SERVICE ID``, ``join GROUP ID``, ``write KEY TIMES``, ``count KEY TIMES``. It says
-a line once that is done, then does what it is told line by line: ``write KEY``, ``close``.
+a line once that is done, then reads commands, one a line: ``write KEY``, ``close``.
 """
 
 import os
