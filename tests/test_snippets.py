@@ -1,8 +1,10 @@
 """Every command and every example of the documents runs, or says why it does not."""
 
+import contextlib
 import doctest
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -89,15 +91,21 @@ def _shell(folder: Path, commands: str) -> str:
         "KIP30_CONFIG": str(configuration),
         "HOME": str(folder),
     }
-    done = subprocess.run(
+    shell = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", commands],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=SECONDS * time_scale(),
-        check=False,
+        start_new_session=True,
     )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
+    try:
+        output, errors = shell.communicate(timeout=SECONDS * time_scale())
+    finally:  # what it has started in the background would stay for ever
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
+    assert shell.returncode == 0, f"{output}\n{errors}"
+    return output
