@@ -102,8 +102,10 @@ def describe_group(locator: PluginLocator, group_id: str) -> GroupDescription | 
 def _members(
     assignments: Mapping[str, Assignment], present: Mapping[str, MemberRecord]
 ) -> dict[str, MemberDescription]:
+    returned = _static_members(present)
     described = {
-        one.member_id: MemberDescription(
+        # A share names its member until the next round; with an instance another one may have it.
+        returned.get(instance, one.member_id): MemberDescription(
             group_instance_id=None if instance == one.member_id else instance,
             is_present=False,
             has_share=not one.refusal,
@@ -125,6 +127,17 @@ def _members(
             round=record.round,
         )
     return described
+
+
+def _static_members(present: Mapping[str, MemberRecord]) -> dict[str, str]:
+    """Return the member of each instance: of two, the one that has taken it from the other."""
+    versions = {
+        member_id: version
+        for member_id, one in present.items()
+        if (version := one.instance_version) is not None
+    }
+    in_order = sorted(versions, key=versions.__getitem__)
+    return {present[member_id].instance: member_id for member_id in in_order}
 
 
 def share_text(share: bytes) -> str:

@@ -33,4 +33,11 @@ def test_a_group_is_described(client: PluginLocator, members: MemberFactory, cou
     assert found is not None
     waiting = found.members[second.member_id]
     assert (waiting.is_present, waiting.has_share) == (False, True)
+    again = members.started(client, count=count, config=static)
+    await_shared(first, again)
+    found = describe_group(client, "g")
+    assert found is not None
+    assert found.members.keys() == {first.member_id, again.member_id}
+    assert found.members[again.member_id].since == waiting.since
+    assert frozenset(json.loads(found.members[again.member_id].share)) == again.held
     first.close()
