@@ -6,10 +6,13 @@ import sys
 import threading
 import weakref
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from typing_extensions import override
 
 from kip30.cli._exit_codes import after_signal
 
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _RERAISE_SECONDS = 0.01
 _DROPPING_FILES = (weakref.__file__, _weakrefset.__file__)
 _LOCKING = frozenset({"__enter__", "__exit__", "_acquire_restore", "_release_save"})
@@ -30,7 +33,7 @@ class UnwindingOnSignals:
 
     def __enter__(self) -> None:
         """Begin."""
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        for number in SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._handled.append(number)
                 signal.signal(number, self._handle)
@@ -60,6 +63,44 @@ class UnwindingOnSignals:
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         sys.exit(after_signal(number))
+
+
+class InterruptingOnSignals(UnwindingOnSignals):
+    """While this lasts, SIGTERM and SIGHUP raise `KeyboardInterrupt` as well.
+
+    For code in the block that takes `SystemExit` for an error of its own, as pytest takes it for a
+    failed test. The block itself ends with `SystemExit` then. Within an `UnwindingOnSignals`.
+    """
+
+    def __init__(self) -> None:
+        """Handle nothing yet."""
+        super().__init__()
+        self._received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    @override
+    def __enter__(self) -> None:
+        self._before = {number: signal.getsignal(number) for number in SIGNALS}
+        super().__enter__()
+
+    @override
+    def __exit__(self, *error: object) -> None:
+        try:
+            super().__exit__(*error)
+        except KeyboardInterrupt:  # of a signal that waited
+            if self._received is None:
+                raise
+        finally:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+        if self._received is not None:
+            sys.exit(after_signal(self._received))
+
+    @override
+    def _raise(self, number: int) -> NoReturn:
+        if number != signal.SIGINT:
+            self._received = number
+        super()._raise(signal.SIGINT)
 
 
 def _may_raise(frame: FrameType | None) -> bool:

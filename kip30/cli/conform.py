@@ -7,6 +7,7 @@ import click
 
 from kip30.cli import _conformance_import, _output, _parameters
 from kip30.cli._exit_codes import Status
+from kip30.cli._signals import InterruptingOnSignals
 from kip30.cli._store_options import StoreChoice, opens_store
 
 _TITLES = ("CASE", "LEVEL", "CHECK", "PROVES")
@@ -83,7 +84,8 @@ def command(
         if not options["cases"]:
             click.echo(f"nothing failed in the last run of {options['out_dir']}", err=True)
             return Status.OK
-    summary = _run(choice, server, nodes, options)
+    with InterruptingOnSignals():
+        summary = _run(choice, server, nodes, options)
     if cases := summary.failed_cases():
         again = f"--failed, or with --case {','.join(cases)} --seed {summary.seed}"
         click.echo(f"to repeat what failed, run the same with {again}", err=True)
