@@ -28,6 +28,7 @@ from kip30_conformance.simulation.programs import GROUP, ROOT, SERVICE, ClientPr
 from kip30_conformance.simulation.promises import Failure, Promise
 from kip30_conformance.simulation.safety_promises import SAFETY_PROMISES
 from kip30_conformance.simulation.scheduler import Simulation, StuckError
+from kip30_conformance.simulation.signals import raised_by_run
 from kip30_conformance.simulation.stand_ins import installed
 from kip30_conformance.simulation.storage_program import CallHistory
 
@@ -118,7 +119,8 @@ class Schedule:
         """Run it to its end, or to the first failure."""
         service = offered(_STORE, self._service)
         stand_ins = installed(self.simulation, self.prefixes)
-        with self._vanishing(), _silent(), stand_ins, service, _reported(self):
+        signals = raised_by_run(self.simulation)
+        with self._vanishing(), _silent(), stand_ins, service, signals, _reported(self):
             try:
                 self._begin()
                 self._run_until(self.plan.fault_seconds)

@@ -66,6 +66,8 @@ class Simulation:
         self.trace = 0
         self.hub = greenlet.getcurrent()
         self.on_failure: Callable[[SimulatedThread, BaseException], object] | None = None
+        # Raised by `run` at the end of the present turn.
+        self.interruption: BaseException | None = None
         self._has_priorities = demotions is not None
         self._demotions = demotions or 0.0
         self._interruptions = interruptions
@@ -212,8 +214,10 @@ class Simulation:
 
         Raises:
             StuckError: No thread can run any more.
+            BaseException: The `interruption`.
         """
         while True:
+            self.raise_interruption()
             self._timers.call_due(self.now)
             if self.now >= until or is_over():
                 return
@@ -228,6 +232,12 @@ class Simulation:
                 raise StuckError(f"all threads wait for each other at {self.now:.3f} s")
             else:
                 self.now = until
+
+    def raise_interruption(self) -> None:
+        """Raise the interruption, if there is one."""
+        error, self.interruption = self.interruption, None
+        if error is not None:
+            raise error
 
     def end(self) -> None:
         """Throw away what is left of all threads: their `finally` blocks run, and cannot block."""

@@ -88,6 +88,7 @@ def simulate(
     seconds: float | None = None,
     most: int = 5,
     store: SimulatedStore | None = None,
+    report: Callable[[BrokenRun], object] = lambda _broken: None,
 ) -> Summary:
     """Run *plans*, at least one, until *seconds* have passed or *most* of them broke a promise.
 
@@ -96,6 +97,7 @@ def simulate(
         seconds: The time, on a real clock, after which no further run begins.
         most: The number of broken runs after which no other run begins.
         store: The store to run them on, behind a bad network; None is the model.
+        report: Called with each broken run before the next run begins, which may be interrupted.
 
     Returns:
         The number of runs, and the broken ones, each with its smallest plan.
@@ -114,6 +116,7 @@ def simulate(
         if failures:
             smallest = shrink(plan, failures[0].promise, lambda one: _schedule(one, store).run())
             summary.broken.append(BrokenRun(plan, failures, smallest))
+            report(summary.broken[-1])
             if len(summary.broken) >= most:
                 break
         if summary.runs % _COLLECT_EVERY == 0:

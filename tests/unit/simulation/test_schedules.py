@@ -211,8 +211,11 @@ def test_a_timeline_shows_what_happens() -> None:
 
 def test_the_command_writes_the_smallest_plan(tmp_path: Path) -> None:
     with planted("no margin"):
-        summary = simulate.simulate(simulate.of_seeds(1, 20), most=1)
-    (broken,) = summary.broken
+        reported: list[simulate.BrokenRun] = []
+        plans = simulate.of_seeds(1, 20)
+        summary = simulate.simulate(plans, most=1, report=reported.append)
+    (broken,) = reported
+    assert summary.broken == reported
     assert "D01" in simulate.described(broken)[0]
     file = tmp_path / "plan.json"
     file.write_text(simulate.text_of(broken.smallest))

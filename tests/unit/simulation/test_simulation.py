@@ -2,6 +2,7 @@
 
 import os
 import queue
+import signal
 import subprocess
 import sys
 import time
@@ -11,13 +12,17 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from typing_extensions import override
 
 from kip30.runtime import dispatcher
+from kip30_conformance.clients.default_signals import heeded
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.simulation import locks, present, threads
 from kip30_conformance.simulation.processes import SimulatedProcess
 from kip30_conformance.simulation.scheduler import Simulation, StuckError
+from kip30_conformance.simulation.signals import raised_by_run
 from kip30_conformance.simulation.stand_ins import installed
 
 
@@ -258,6 +263,45 @@ def watching(look: Callable[[Simulation, str], None]) -> type[Simulation]:
             super().__setattr__(name, value)
 
     return Watched
+
+
+class _Ended(BaseException):
+    pass
+
+
+def test_an_exception_of_a_handler_ends_the_run_and_no_thread() -> None:
+    def handle(*_: object) -> None:
+        raise _Ended
+
+    seen: list[str] = []
+    simulation = Simulation(1)
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        seen.append("its turn ends")
+        simulation.park(1.0)
+        seen.append("another turn")
+
+    simulation.spawn(SimulatedProcess(simulation, "p"), "main", work)
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        with pytest.raises(_Ended), raised_by_run(simulation):
+            simulation.run(10.0)
+        assert signal.getsignal(signal.SIGTERM) is handle
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (seen, simulation.failures) == (["its turn ends"], [])
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_command_ends_at_a_signal(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "kip30", "simulate", "--seeds", "1-1000000"]
+    with heeded(), subprocess.Popen(command, stderr=subprocess.PIPE) as running:
+        eventually(lambda: psutil.Process(running.pid).cpu_times().user > 2.0)  # runs are made
+        running.send_signal(number)
+        _, errors = running.communicate(timeout=60 * time_scale())
+    assert (running.returncode, b"Traceback" in errors) == (128 + number, False)
 
 
 def test_a_join_that_times_out_causes_no_later_wakeup() -> None:
