@@ -8,8 +8,11 @@ Usage: ``python tests/gate/full_set_table.py FILE``
 
 import configparser
 import json
+import re
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,10 @@ Written by `python tests/gate/full_set_table.py docs/full-set.md`, after `tox -m
 [CONTRIBUTING](../CONTRIBUTING.md) explains gate and full set.
 
 How each environment ended last, on which commit. *Unstable* tests failed beside others, and passed
-twice alone.
+twice alone; below the table is which ones.
 
 """
+_WIDTH = 120
 _COLUMNS = ("environment", "verdict", "commit", "date", "minutes", "tests", "skipped", "unstable")
 
 
@@ -33,10 +37,17 @@ def page(results: Path, before: str = "") -> str:
     """Return the whole page: rows from the files in the folder *results*, or from *before*."""
     kept = {line.split("|")[1].strip(): line for line in before.splitlines() if line[:1] == "|"}
     lines = [_line(_COLUMNS), _line(("---",) * len(_COLUMNS))]
+    unstable = dict(_unstable_in(before))
     for name in label("full"):
         file = results / f"{name}.json"
-        lines.append(_line(_row(file)) if file.exists() else kept.get(name) or _not_run(name))
-    return _HEAD + "".join(f"{line}\n" for line in lines)
+        if file.exists():
+            found: dict[str, Any] = json.loads(file.read_text())
+            lines.append(_line(_row(name, found)))
+            unstable[name] = [_item(name, test) for test in found.get("unstable", [])]
+        else:
+            lines.append(kept.get(name) or _not_run(name))
+    items = [item for name in label("full") for item in unstable.get(name, [])]
+    return _HEAD + "".join(f"{line}\n" for line in [*lines, "", *items]).rstrip("\n") + "\n"
 
 
 def label(name: str) -> list[str]:
@@ -58,14 +69,29 @@ def _not_run(name: str) -> str:
     return _line((name, "not run", *[""] * (len(_COLUMNS) - 2)))
 
 
-def _row(file: Path) -> Sequence[str]:
-    found: dict[str, Any] = json.loads(file.read_text())
+def _item(name: str, test: str) -> str:
+    """Return *test* as an item of the list below the table: most are too long for a cell."""
+    file, _, function = test.partition("::")
+    text = f"* {name}: `{function}` in `{file}`"
+    return textwrap.fill(
+        text, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _unstable_in(page: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the items of *page* by environment."""
+    items = re.findall(r"^\* .*\n(?:  .*\n)*", page, re.MULTILINE)
+    for name, group in groupby(items, lambda item: item[2:].partition(":")[0]):
+        yield name, [item.rstrip("\n") for item in group]
+
+
+def _row(name: str, found: dict[str, Any]) -> Sequence[str]:
     verdict = "green" if found["is_green"] else "red"
     commit = found["commit"][:10] + (", changed" if found["dirty"] else "")
     tests, skipped = (str(found.get(key, "")) for key in ("tests", "skipped"))
-    unstable = ", ".join(f"`{test}`" for test in found.get("unstable", []))
+    unstable = str(len(found["unstable"])) if "unstable" in found else ""
     minutes = str(found["minutes"])
-    return file.stem, verdict, commit, found["date"], minutes, tests, skipped, unstable
+    return name, verdict, commit, found["date"], minutes, tests, skipped, unstable
 
 
 if __name__ == "__main__":
