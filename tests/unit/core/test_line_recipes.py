@@ -223,11 +223,16 @@ def test_a_hundred_callers_get_it_one_after_the_other(client: PluginLocator, kin
     eventually(lambda: not kind.line(client))
 
 
-def test_a_hundred_parties_pass_together(client: PluginLocator) -> None:
+def test_a_hundred_parties_pass_together(open_client: OpenClient) -> None:
+    # All wait again if the session is lost, and a hundred threads delay renewals on a slow machine.
+    timeout = round(2000 * time_scale())
+    client = open_client(
+        **{"plugin.session.timeout.ms": timeout, "plugin.operation.timeout.ms": timeout}
+    )
     barrier = Barrier(client, "x", 100)
     with ThreadPoolExecutor(100) as pool:
         for _ in range(2):
-            waiting = [pool.submit(barrier.wait, 60) for _ in range(100)]
+            waiting = [pool.submit(barrier.wait, 60 * time_scale()) for _ in range(100)]
             assert sorted(one.result() for one in waiting) == list(range(100))
 
 
