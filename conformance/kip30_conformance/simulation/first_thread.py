@@ -2,13 +2,13 @@
 
 import signal
 import threading
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from math import inf
 from types import FrameType
 
 from kip30_conformance.simulation.processes import SimulatedProcess, SimulatedThread
 from kip30_conformance.simulation.scheduler import Simulation
+from kip30_conformance.simulation.signal_handlers import Handler, wrapped_handlers
 
 _SIGNALS = (signal.SIGINT, signal.SIGALRM)
 """Ctrl-C, and the end of the time that pytest-timeout gives a test."""
@@ -32,7 +32,7 @@ class FirstThread:
 
     def run(self) -> None:
         """Return when the function has returned; raise what it raised."""
-        with self._signals():
+        with wrapped_handlers(_SIGNALS, self._wrapped):
             while not self._thread.is_done:
                 try:
                     self._simulation.run(inf, lambda: self._thread.is_done)
@@ -57,21 +57,7 @@ class FirstThread:
             given = (type(error), error, error.__traceback__, thread)
             threading.excepthook(threading.ExceptHookArgs(given))
 
-    @contextmanager
-    def _signals(self) -> Generator[None]:
-        """Wrap the handlers of signals for the duration of a block."""
-        with ExitStack() as undone:
-            if threading.current_thread() is threading.main_thread():
-                for number in _SIGNALS:
-                    handler = signal.getsignal(number)
-                    if callable(handler):
-                        signal.signal(number, self._wrapped(handler))
-                        undone.callback(signal.signal, number, handler)
-            yield
-
-    def _wrapped(
-        self, handler: Callable[[int, FrameType | None], object]
-    ) -> Callable[[int, FrameType | None], None]:
+    def _wrapped(self, handler: Handler) -> Handler:
         def handle(number: int, frame: FrameType | None) -> None:
             try:
                 handler(number, frame)

@@ -28,7 +28,7 @@ from kip30_conformance.simulation.programs import GROUP, ROOT, SERVICE, ClientPr
 from kip30_conformance.simulation.promises import Failure, Promise
 from kip30_conformance.simulation.safety_promises import SAFETY_PROMISES
 from kip30_conformance.simulation.scheduler import Simulation, StuckError
-from kip30_conformance.simulation.signals import raised_by_run
+from kip30_conformance.simulation.signal_handlers import raised_by_run
 from kip30_conformance.simulation.stand_ins import installed
 from kip30_conformance.simulation.storage_program import CallHistory
 

@@ -67,7 +67,7 @@ class Simulation:
         self.hub = greenlet.getcurrent()
         self.on_failure: Callable[[SimulatedThread, BaseException], object] | None = None
         # Raised by `run` at the end of the present turn.
-        self.interruption: BaseException | None = None
+        self.pending_error: BaseException | None = None
         self._has_priorities = demotions is not None
         self._demotions = demotions or 0.0
         self._interruptions = interruptions
@@ -214,10 +214,10 @@ class Simulation:
 
         Raises:
             StuckError: No thread can run any more.
-            BaseException: The `interruption`.
+            BaseException: The `pending_error`.
         """
         while True:
-            self.raise_interruption()
+            self.raise_pending_error()
             self._timers.call_due(self.now)
             if self.now >= until or is_over():
                 return
@@ -233,9 +233,9 @@ class Simulation:
             else:
                 self.now = until
 
-    def raise_interruption(self) -> None:
-        """Raise the interruption, if there is one."""
-        error, self.interruption = self.interruption, None
+    def raise_pending_error(self) -> None:
+        """Raise the pending error, if there is one."""
+        error, self.pending_error = self.pending_error, None
         if error is not None:
             raise error
 

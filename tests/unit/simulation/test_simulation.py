@@ -22,7 +22,7 @@ from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.simulation import locks, present, threads
 from kip30_conformance.simulation.processes import SimulatedProcess
 from kip30_conformance.simulation.scheduler import Simulation, StuckError
-from kip30_conformance.simulation.signals import raised_by_run
+from kip30_conformance.simulation.signal_handlers import raised_by_run
 from kip30_conformance.simulation.stand_ins import installed
 
 
