@@ -1,7 +1,6 @@
 """``kip30 coordinate``: work divided among however many processes run it."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,7 @@ _MOST_COMMANDS = 100
     "--items-key",
     metavar="KEY",
     shell_complete=_completion_values.keys,
-    help="Divide the lines of the value of KEY; when it changes, the work is divided anew.",
+    help="Divide the lines of the value of KEY; when it changes, the work is divided again.",
 )
 @click.option(
     "--id",
@@ -85,7 +84,7 @@ def command(  # noqa: PLR0913  one argument per option
 
     CMD finds its items in KIP30_SHARE, with blanks between, and in the file KIP30_SHARE_FILE, one a
     line; also KIP30_GROUP, KIP30_MEMBER, KIP30_GENERATION and KIP30_GUARD. When processes come or
-    go, or the list in KEY changes, the work is divided anew: CMD gets SIGTERM and the grace if its
+    go, or the list in KEY changes, the work is divided again: CMD gets SIGTERM and the grace if its
     share changes, and starts again with the new one once all its descendants have ended; else it is
     left alone. Without a share no CMD runs. When CMD ends by itself, this process leaves the group
     and passes its status on. Signals are treated as by `kip30 run`.
@@ -107,11 +106,9 @@ def command(  # noqa: PLR0913  one argument per option
     from kip30.runner.group_member import WorkList  # noqa: PLC0415  as well
     from kip30.runner.group_workshare import GroupWorkshare  # noqa: PLC0415  as well
 
-    properties = choice.properties()
-    say = progress(properties, quiet=quiet)
     work = WorkList(
         group=group,
-        items=_items(shards, items_file, items_key, say),
+        items=_items(shards, items_file, items_key),
         client=client,
         instance=instance,
         grace_seconds=grace_seconds,
@@ -124,6 +121,8 @@ def command(  # noqa: PLR0913  one argument per option
         grace_seconds=grace_seconds,
         descriptors=inherited_descriptors(),
     )
+    properties = choice.properties()
+    say = work.items.say = progress(properties, quiet=quiet)
     if each:
         with GroupItems(properties, work) as items:
             outcome = run_items(items, job, most=most or _MOST_COMMANDS, say=say)
@@ -134,21 +133,19 @@ def command(  # noqa: PLR0913  one argument per option
     return status_of(outcome, job, missed="no share", advice=advice)
 
 
-def _items(
-    shards: int | None, file: Path | None, key: str | None, say: Callable[[str], None]
-) -> "ItemList":
+def _items(shards: int | None, file: Path | None, key: str | None) -> "ItemList":
     """Return the list to divide.
 
     Raises:
         UsageError: Not exactly one of the three says what it is, or it cannot be divided.
         OSError: The file cannot be read.
     """
-    from kip30.runner.item_lists import FixedItems, StoredItems, lines  # noqa: PLC0415  slow, too
+    from kip30.runner.item_lists import FixedItems, StoredItems, lines  # noqa: PLC0415  slow to import
 
-    if (shards, file, key).count(None) != 2:  # noqa: PLR2004  all but one
+    if len([one for one in (shards, file, key) if one is not None]) != 1:
         raise UsageError("give --shards, --items or --items-key, one of them")
     if key is not None:
-        return StoredItems(key, say=say)
+        return StoredItems(key)
     if file is not None:
         return FixedItems(lines(os.fsdecode(file.read_bytes())))
     return FixedItems([str(number) for number in range(shards or 0)])

@@ -88,7 +88,7 @@ def command(  # noqa: PLR0913  one argument per option
     if shows:
         failures = simulate.timeline(next(iter(plans)), click.echo, store)
         return Status.REFUSED if failures else Status.OK
-    report = partial(_report, simulate, out, is_chosen)
+    report = partial(_report, simulate, out=out, is_chosen=is_chosen)
     summary = simulate.simulate(plans, seconds=seconds, store=store, report=report)
     click.echo(str(summary))
     return Status.REFUSED if summary.broken else Status.OK
@@ -108,7 +108,7 @@ def _without(simulate: Any, plans: Any, kinds: tuple[str, ...]) -> Any:
         raise click.BadParameter(str(error), param_hint="--without") from error
 
 
-def _report(simulate: Any, out: Path, is_chosen: bool, broken: Any) -> None:  # noqa: FBT001
+def _report(simulate: Any, broken: Any, *, out: Path, is_chosen: bool) -> None:
     """Print what *broken* has broken, and write its smallest plan."""
     for line in simulate.described(broken):
         click.echo(line)

@@ -22,10 +22,15 @@ class ItemList(ABC):
     Attributes:
         protocol: The name of the protocol: members of a group agree on it, so they divide the same.
         subscription: The topics whose partitions are the items; None for all that there are.
+        say: Gets a line for each change of the list, also for one that is ignored.
     """
 
     protocol: str
     subscription: Collection[str] | None
+
+    def __init__(self) -> None:
+        """Say nothing."""
+        self.say: Say = lambda _line: None
 
     @abstractmethod
     def follow(self, locator: PluginLocator, notify: Callable[[], object]) -> None:
@@ -55,6 +60,7 @@ class FixedItems(ItemList):
         Raises:
             UsageError: They cannot be divided.
         """
+        super().__init__()
         self._items = _checked(items)
         text = "".join(f"{item}\n" for item in items)
         digest = _digest(text)
@@ -82,24 +88,20 @@ class StoredItems(ItemList):
     the last list stays divided.
     """
 
-    def __init__(self, key: str, *, say: Say = lambda _line: None) -> None:
+    def __init__(self, key: str) -> None:
         """Divide the lines of the value of *key*, from `follow` on.
-
-        Args:
-            key: The key.
-            say: Gets a line for each change of the value, also for one that changes nothing.
 
         Raises:
             InvalidNameError: *key* is no key.
         """
+        super().__init__()
         self._key = str(parse_key(key))
-        self._say = say
         self.protocol = f"{CooperativeStickyAssignor.name}.items-key.{_digest(key)}"
         self.subscription = None
         # Replaced as a whole, by the thread that follows and then by callbacks.
         self._items: Sequence[str] = ()
         self._follows = False
-        self._notify: Callable[[], object] = _nothing
+        self._notify: Callable[[], object] = lambda: None
 
     @override
     def follow(self, locator: PluginLocator, notify: Callable[[], object]) -> None:
@@ -129,15 +131,15 @@ class StoredItems(ItemList):
 
     def _changed(self, change: ValueChange[str]) -> None:
         if change.value is None:
-            self._say(f"key {self._key!r} is gone: its last list of items stays divided")
+            self.say(f"key {self._key!r} is gone: its last list of items stays divided")
             return
         try:
             items = _checked(lines(change.value))
         except UsageError as error:
-            self._say(f"key {self._key!r}: {error}: its last list of items stays divided")
+            self.say(f"key {self._key!r}: {error}: its last list of items stays divided")
             return
         if items != self._items:
-            self._say(f"key {self._key!r} has another list, of {len(items)} items")
+            self.say(f"key {self._key!r} has another list, of {len(items)} items")
             self._items = items
             self._notify()
 
@@ -167,7 +169,3 @@ def _checked(items: Sequence[str]) -> Sequence[str]:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
-def _nothing() -> None:
-    """Do nothing."""
