@@ -1,11 +1,14 @@
 """A signal is raised neither where Python drops it nor where it would leave a lock behind."""
 
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from kip30.cli._signals import SIGNALS, InterruptingOnSignals
 
 _PLACES = {
     "import": "import struck",
@@ -69,3 +72,16 @@ def test_a_signal_waits_until_it_can_be_raised(
     )
     expected = (_SIGNALS[number], b"went on\n", b"")
     assert (ended.returncode, ended.stdout, ended.stderr) == expected
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_code_that_ends_at_ctrl_c_alone_ends_at_other_signals(number: signal.Signals) -> None:
+    before = [signal.getsignal(one) for one in SIGNALS]
+    with (
+        pytest.raises(SystemExit) as ended,
+        InterruptingOnSignals(),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        os.kill(os.getpid(), number)
+    assert ended.value.code == 128 + number
+    assert [signal.getsignal(one) for one in SIGNALS] == before
