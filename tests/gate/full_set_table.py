@@ -26,7 +26,7 @@ Written by `python tests/gate/full_set_table.py docs/full-set.md`, after `tox -m
 [CONTRIBUTING](../CONTRIBUTING.md) explains gate and full set.
 
 How each environment ended last, on which commit. *Unstable* tests failed beside others, and passed
-twice alone; below the table is which ones.
+twice alone; the list below the table names them.
 
 """
 _WIDTH = 120
@@ -78,9 +78,9 @@ def _item(name: str, test: str) -> str:
     )
 
 
-def _unstable_in(page: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the items of *page* by environment."""
-    items = re.findall(r"^\* .*\n(?:  .*\n)*", page, re.MULTILINE)
+def _unstable_in(before: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the items of the page *before*, by environment."""
+    items = re.findall(r"^\* .*\n(?:  .*\n)*", before, re.MULTILINE)
     for name, group in groupby(items, lambda item: item[2:].partition(":")[0]):
         yield name, [item.rstrip("\n") for item in group]
 

@@ -157,7 +157,7 @@ def test_a_round_waits_for_the_greatest_rebalance_timeout(
 def test_newcomers_cannot_put_the_first_round_off_for_ever(
     open_client: OpenClient, members: MemberFactory
 ) -> None:
-    # A leader that loses its session begins the delay anew, so a slow machine needs longer ones.
+    # A leader that loses its session starts the delay again, so a slow machine needs longer ones.
     scale = time_scale()
     timeout = round(1000 * scale)
     client = open_client(
