@@ -6,7 +6,7 @@ from dataclasses import replace
 from kip30.coordinator.decisions import OwnGeneration, after_refusal, guards
 from kip30.coordinator.keys import GroupKeys
 from kip30.coordinator.resources import Resources
-from kip30.errors import ClosedError, IllegalGenerationError
+from kip30.errors import ClosedError, IllegalGenerationError, LifecycleError
 from kip30.storage import Guards
 
 
@@ -64,6 +64,7 @@ class MemberGuards:
 
         Raises:
             FencedInstanceError, IllegalGenerationError: There is none. Nothing was written.
+            ClosedError: The member has ended. Nothing was written.
         """
         share, requests = self._resources.share, self._resources.requests
         profile = share.current().profile
@@ -76,6 +77,9 @@ class MemberGuards:
         except ClosedError:
             share.check_instance()  # the member may have ended since, for what refused this write
             raise
+        except LifecycleError as error:  # its handles were closed: the same, sooner
+            share.check_instance()
+            raise ClosedError("the coordinator is closed: nothing was written") from error
         new = self._settled = after_refusal(
             own, reading, found, member_id=profile.member_id, is_static=profile.is_static
         )

@@ -15,7 +15,9 @@ from kip30 import (
     UnavailableError,
     UsageError,
 )
+from kip30.codecs import STR
 from kip30.coordinator import Generation, GroupConfig, MemberState
+from kip30.errors import FencedInstanceError
 from kip30_conformance.clients.fork_calls import in_forked_child
 from kip30_conformance.clients.item_coordinator import ItemCoordinator, await_call, await_shared
 from kip30_conformance.clients.members import MemberFactory, poll_until_shared
@@ -300,3 +302,19 @@ def test_waiting_for_a_member_of_a_closed_locator_ends(
     with pytest.raises(ClosedError):
         one.ensure_active_group()
     assert one.state is MemberState.UNJOINED
+
+
+@pytest.mark.case("K39")
+def test_a_write_that_is_refused_while_a_replaced_member_ends_says_so(
+    open_client: OpenClient, members: MemberFactory
+) -> None:
+    static = {"group_instance_id": "k"}
+    old = members.started(open_client(), config=static)
+    await_shared(old)
+    attempts = old._guards(STR).attempts()
+    next(attempts)
+    await_shared(members.started(open_client(), config=static))
+    eventually(lambda: isinstance(old.failure, FencedInstanceError), within=20)
+    eventually(old._closed.is_set)
+    with pytest.raises(FencedInstanceError):
+        next(attempts)
