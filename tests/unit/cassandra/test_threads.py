@@ -5,9 +5,8 @@ import threading
 import pytest
 
 from kip30 import ClosedError, UnavailableError
-from kip30.config import Written
-from kip30_conformance.polling import eventually, time_scale
-from tests.unit.clients import Open
+from kip30_conformance.polling import eventually
+from tests.unit.clients import Open, timeouts
 from tests.unit.threads import no_threads
 
 from .admin import Admin
@@ -24,12 +23,7 @@ def test_nothing_is_opened(open_client: Open) -> None:
 
 def test_tables_are_created_again_once_a_thread_can_start(open_client: Open, admin: Admin) -> None:
     # No answer comes without a thread: until then two writes wait as long as this.
-    timeout = round(1500 * time_scale())
-    settings: dict[str, Written] = {
-        "plugin.operation.timeout.ms": timeout,
-        "plugin.cassandra.keyspace": "threads",
-    }
-    client = open_client(**settings)
+    client = open_client(**timeouts(1.5), **{"plugin.cassandra.keyspace": "threads"})
     client.storage().put("k", "old")
     admin.tell("DROP KEYSPACE threads")
     with no_threads("kip30"):
