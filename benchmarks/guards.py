@@ -68,7 +68,7 @@ def _calls(storage: Storage[str]) -> dict[str, Call]:
 
 
 def _times(calls: dict[str, Call], number: int) -> dict[str, float]:
-    """Make each of *calls* so often, and return the median seconds of one."""
+    """Make each of *calls* repeatedly, and return the median seconds of one."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(number):
         for name, call in calls.items():

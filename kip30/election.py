@@ -40,7 +40,7 @@ class LeaderElection(Handle, Generic[T]):
     A nominated candidate stays eligible until it resigns, this object or its locator is
     closed, or the process ends; also over a lost session, after which it may be elected
     again, with a new epoch. Epochs strictly grow with every change of leader and are never
-    reused. A vacant service goes to some live nominee, in no promised order.
+    reused. A vacant service goes to a live nominee; no order is promised.
 
     Every method may raise `ClosedError` or `LifecycleError`; then nothing was sent.
     """
@@ -96,7 +96,7 @@ class LeaderElection(Handle, Generic[T]):
             InvalidNameError, CodecError, ValueTooLargeError, UsageError: Nothing was sent.
             AlreadyNominatedError: It is nominated on this handle with other data or callbacks.
                 That nomination stays as it is: `resign` it first.
-            AuthenticationError, StoreError: The store will not take it. Not nominated.
+            AuthenticationError, StoreError: The store refuses the claim. Not nominated.
         """
         candidacy = self._candidacy(candidate, data, on_elected, on_lost)
         kept = self._campaign.add(candidacy)
@@ -108,7 +108,7 @@ class LeaderElection(Handle, Generic[T]):
         The leadership ends locally as soon as this is called. It is released in the store when the
         work under it has let go: callbacks of the candidate have returned, *on_lost* included, and
         a `lead` in another thread has left its block; at the latest when the lease would have ended
-        without another renewal. A callback or a block that calls this lets go by that.
+        without another renewal. A callback or a block that calls this has then let go.
 
         Raises:
             NotNominatedError: It is not nominated here.
@@ -176,8 +176,8 @@ class LeaderElection(Handle, Generic[T]):
         """Return a file descriptor that keeps *leadership*'s lease.
 
         While another process holds a duplicate of it open, the death of this one does not free
-        the service; the session timeout still does. It is that of the whole session. It stays the
-        store's own: pass a duplicate on, and close nothing.
+        the service; the session timeout still does. It keeps the whole session, and belongs to the
+        store: pass a duplicate on, and do not close the original.
 
         Raises:
             UnsupportedError: The store does not offer ``lease-sharing``.
@@ -198,7 +198,7 @@ class LeaderElection(Handle, Generic[T]):
         self._callbacks.add(self._target, self._views.change, callback, initial=initial)
 
     def remove_listener(self, callback: Callable[[LeaderChange[T]], object]) -> None:
-        """Start no call of *callback* after this returns; if it is not there, do nothing."""
+        """Remove *callback*, if it was added: no call of it starts after this returns."""
         self._callbacks.remove(self._target, callback)
 
     @override
@@ -248,7 +248,7 @@ class LeaderElection(Handle, Generic[T]):
         return candidacy.leads()
 
     def _resign(self, candidate: str, first: Callable[[], object] = lambda: None) -> None:
-        """Resign, and do *first* before the time begins in which the store must answer."""
+        """Resign; call *first* after the local resignation, before waiting for the store."""
         resigned = self._resigned(candidate)
         if resigned is None:
             return
@@ -258,7 +258,7 @@ class LeaderElection(Handle, Generic[T]):
         resigned.result()
 
     def _resigned(self, candidate: str) -> Future[None] | None:
-        """Withdraw *candidate*, locally at once; the future ends when the store knows.
+        """Withdraw *candidate*, locally at once; the future ends when the store has confirmed it.
 
         None if that cannot be sent before the caller, a callback of the candidate, returns:
         another one waits for it.

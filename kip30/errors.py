@@ -53,11 +53,11 @@ class DefiniteError(Kip30Error):
 
 
 class KeyExistsError(DefiniteError):
-    """The key to be created is there already, written by someone else."""
+    """The key to be created exists already, written by another call."""
 
 
 class KeyMissingError(DefiniteError, LookupError):
-    """The key to be updated or deleted is not there."""
+    """The key to be updated or deleted does not exist."""
 
 
 class VersionConflictError(DefiniteError):
@@ -65,7 +65,7 @@ class VersionConflictError(DefiniteError):
 
 
 class FencedError(DefiniteError):
-    """The fence is not the newest epoch of its service: someone else may lead by now."""
+    """The fence is not the newest epoch of its service: another candidate may lead now."""
 
 
 class GuardError(DefiniteError):
@@ -73,7 +73,7 @@ class GuardError(DefiniteError):
 
 
 class IllegalGenerationError(FencedError):
-    """The member is no longer in this generation, or its share is another's. Nothing was done.
+    """The member is no longer in this generation, or has lost its share. Nothing was done.
 
     It was removed from its group, or a later generation gave the share away.
     """
@@ -116,7 +116,7 @@ class LeadershipLostError(DefiniteError):
 
 
 class NotAcquiredError(DefiniteError, TimeoutError):
-    """A lock or permit was not acquired, or a barrier did not open, in time. No wait remains."""
+    """A lock or permit was not acquired, or a barrier did not open, in time. The wait has ended."""
 
 
 class GripLostError(DefiniteError):
@@ -136,7 +136,7 @@ class PositionLostError(DefiniteError):
 
 
 class UnavailableError(DefiniteError, ConnectionError):
-    """The store did not take the operation within the operation timeout."""
+    """The store did not accept the operation within the operation timeout."""
 
 
 class ClosedError(DefiniteError):
@@ -144,7 +144,7 @@ class ClosedError(DefiniteError):
 
 
 class OutcomeUnknownError(Kip30Error, TimeoutError):
-    """The answer was lost, or someone overwrote the record before it could be looked up.
+    """The answer was lost, or another client overwrote the record before it could be read.
 
     The effect may have happened, or may still happen. Read before trying again.
     """

@@ -244,7 +244,7 @@ class LeaderElectorAdapter(Closeable):
         self._resign(lambda: None)
 
     def _resign(self, first: Callable[[], object]) -> None:
-        """Resign, and do *first* before the time begins in which the store must answer."""
+        """Resign; call *first* after the local resignation, before waiting for the store."""
         try:
             election: Any = self._election
             election._resign(str(self._broker_id), first)  # noqa: SLF001  an adapter of it

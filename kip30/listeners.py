@@ -41,7 +41,7 @@ class ListenerRegistry(Handle, Generic[T]):
     logged; one that blocks delays only its own next call.
 
     A callback with several registrations may be called for each of them at the same time, and so
-    may one that is removed and added again while it runs: let it hold a lock if that matters.
+    may one that is removed and added again while it runs: use a lock if that matters.
 
     Not promised: states in between. Changes that follow each other quickly may be merged.
 
@@ -50,9 +50,9 @@ class ListenerRegistry(Handle, Generic[T]):
     records are still delivered.
 
     Adding the same callback twice for one key or namespace counts once; removing one that
-    is not there does nothing. After a removal returns, no call starts. What was added through one
+    is not there does nothing. After a removal returns, no call starts. Callbacks added through one
     registry of a locator can be removed through another one. Callbacks may use every method of
-    kip30, their own removal and closing included. A callback that cannot be called or hashed is a
+    kip30, including their removal and `close`. A callback that cannot be called or hashed raises
     `UsageError`, and nothing is registered.
     """
 
@@ -72,7 +72,7 @@ class ListenerRegistry(Handle, Generic[T]):
         With *initial*, also once for the present state, absent or not.
 
         Raises:
-            InvalidNameError: *key* is no key. Nothing is registered.
+            InvalidNameError: *key* is not a valid key. Nothing is registered.
             UnavailableError: The store did not answer in time. Nothing is registered.
         """
         parsed = parse_key(key)
@@ -82,20 +82,20 @@ class ListenerRegistry(Handle, Generic[T]):
     def remove_value_change_listener(
         self, key: str, callback: Callable[[ValueChange[T]], object]
     ) -> None:
-        """Start no call of *callback* for *key* after this returns."""
+        """Remove *callback* for *key*: no call of it starts after this returns."""
         parsed = parse_key(key)
         self._callbacks.remove(Target(Kind.VALUE, parsed.namespace, parsed.name), callback)
 
     def add_key_set_change_listener(
         self, namespace: str, callback: Callable[[KeySetChange], object], *, initial: bool = False
     ) -> None:
-        """Call *callback* whenever keys come to or go from *namespace* after this returns.
+        """Call *callback* whenever keys of *namespace* are created or deleted after this returns.
 
         One level deep: ``a/b/c`` is a key of ``a/b`` and not of ``a``. Updates of values do
         not count. With *initial*, also once for the present set.
 
         Raises:
-            InvalidNameError: *namespace* is none. Nothing is registered.
+            InvalidNameError: *namespace* is not a valid namespace. Nothing is registered.
             UnavailableError: The store did not answer in time. Nothing is registered.
         """
         target = Target(Kind.NAMESPACE, check_namespace(namespace))
@@ -105,7 +105,7 @@ class ListenerRegistry(Handle, Generic[T]):
     def remove_key_set_change_listener(
         self, namespace: str, callback: Callable[[KeySetChange], object]
     ) -> None:
-        """Start no call of *callback* for *namespace* after this returns."""
+        """Remove *callback* for *namespace*: no call of it starts after this returns."""
         self._callbacks.remove(Target(Kind.NAMESPACE, check_namespace(namespace)), callback)
 
     def _sets_of(self, namespace: str) -> KeySets:

@@ -28,21 +28,21 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
 
 _DROPPED = (
-    "a locator of the store {!r} was not closed, and nothing refers to it or to what it handed out"
-    " any longer: its members, terms and listeners end; keep a reference, and close it"
+    "a locator of the store {!r} was dropped without being closed, and so were all its handles:"
+    " its members, terms and listeners end; keep a reference, and close it"
 )
 
 
 class _ConnectionOwner:
-    """Held by the locator and its handles; the connection closes when none of them is left."""
+    """Held by the locator and its handles; when the last of them is gone, the connection closes."""
 
 
 class PluginLocator(Closeable):
     """Opens the configured store and hands out the four interfaces over it.
 
-    One connection and one session are shared by all that one locator hands out. Ending the
+    All handles of one locator share one connection and one session. Ending the
     ``with`` block, `close`, dropping the last reference to the locator and its handles, and the
-    end of the interpreter all end the session at once. A `Member` or a `Leadership` is no such
+    end of the interpreter all end the session at once. A `Member` or `Leadership` is not such a
     reference. A locator that is dropped without being closed logs a warning, and is a
     ResourceWarning.
 
@@ -180,7 +180,7 @@ class PluginLocator(Closeable):
         self._open().sessions.add_listener(listener)
 
     def remove_session_listener(self, listener: SessionListener) -> None:
-        """Start no call of *listener* after this returns; if it is not there, do nothing."""
+        """Remove *listener*, if it was added: no call of it starts after this returns."""
         check_callback(listener)
         self._open().sessions.remove_listener(listener)
 
@@ -190,10 +190,10 @@ class PluginLocator(Closeable):
 
         Terms end locally at once, and are released in the store when the work under them has let
         go: see `LeaderElection.resign`. Returns when everything is gone, by the operation timeout;
-        if work goes on, a thread releases them later, or the leases end. Idempotent, also without
+        if work continues, a thread releases them later, or the leases end. Idempotent, even without
         a startup. Pending futures end with `ClosedError`, or with `OutcomeUnknownError` if they are
-        those of writes that were sent; no listener is called any longer. A locator that is closed
-        cannot be started, also if it never was.
+        those of writes that were sent; listeners are no longer called. A closed locator
+        cannot be started, even if it never was before.
         """
         self._closed = True
         if self._store is not None:
@@ -219,7 +219,7 @@ def _close_elsewhere(store: OpenStore) -> None:
 
 
 def _close_dropped(store: OpenStore) -> None:
-    """Close *store*, and warn of that, because its members, terms and listeners end with it."""
+    """Close *store*, and log a warning, because its members, terms and listeners end."""
     told = _DROPPED.format(store.backend.name)
     log.warning("%s", told)
     try:

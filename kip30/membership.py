@@ -42,7 +42,7 @@ def waits_until(wait_seconds: float) -> float:
     """Return the time of `time.monotonic` at which a wait ends that begins now.
 
     Raises:
-        UsageError: It is negative, or no number.
+        UsageError: It is negative, or not a number.
     """
     if not wait_seconds >= 0:
         raise UsageError(f"wait_seconds = {wait_seconds!r}: give 0 or more seconds")
@@ -54,11 +54,11 @@ class GroupMembership(Handle, Generic[T]):
 
     A member stays until it leaves, this object or its locator is closed, or its session ends.
     After a lost session it re-joins by itself, as a new incarnation with the newest data, unless
-    another client took the id meanwhile: then it stays out, and does not evict. Nor does it re-join
+    another client took the id meanwhile: then it stays out and evicts no one. It does not re-join
     if it joined with ``rejoin=False``.
 
     Incarnations tell the order in which the members of one group joined: of two members, the one
-    that joined later has the greater incarnation, whichever clients they are of. A re-join counts
+    that joined later has the greater incarnation, even across clients. A re-join counts
     as another join, an update does not.
 
     Every method may raise `ClosedError` or `LifecycleError`; then nothing was sent.
@@ -98,24 +98,24 @@ class GroupMembership(Handle, Generic[T]):
             data: What `membership` shows of it.
             rejoin: Whether a lost session is followed by a re-join. If not, the member ends then:
                 `on_lost` is the last call, `update` and `leave` raise `NotMemberError`, the id may
-                `join` again at once (from `on_lost` too), with data of that moment, and the library
-                removes the rest of the member as soon as the store answers.
+                `join` again at once (even in `on_lost`), with new data, and the library
+                removes the member's record as soon as the store answers.
             wait_seconds: How long to wait for an id that another client has, beyond the first
-                attempt, which takes up to the operation timeout as each later one. So a server
+                attempt; each attempt takes up to the operation timeout. So a server
                 that crashed joins again under its own id once its former session is over.
             on_lost: Called with each incarnation that was lost; not on `leave` or close.
             on_evicted: Called with the last one if another client has taken the id meanwhile, so
                 that it does not re-join; no call follows. It may `join` again once the id is free.
             on_rejoined: Called with each new incarnation after a lost one, once the store has
-                acknowledged it and `member` answers it.
+                acknowledged it and `member` returns it.
 
         Raises:
             MemberExistsError: A live member has the id, also after *wait_seconds*. It is unharmed.
-                The id of a crashed member is free after its session timeout. At once if it joined
-                by this object, whatever *wait_seconds* is.
+                The id of a crashed member is free after its session timeout. If the id joined
+                through this object, this is raised at once, regardless of *wait_seconds*.
             InvalidNameError, CodecError, ValueTooLargeError, UsageError: Nothing was sent.
             UnavailableError: Not joined.
-            OutcomeUnknownError: Perhaps joined for a moment; it is undone as soon as the store
+            OutcomeUnknownError: The member may have joined; that is undone as soon as the store
                 answers again.
         """
         check_callable(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
@@ -176,8 +176,8 @@ class GroupMembership(Handle, Generic[T]):
         """Return a file descriptor that keeps the lease of a member that joined here.
 
         While another process holds a duplicate of it open, the death of this one does not free the
-        id; the session timeout still does. It is that of the present incarnation, and of all else
-        that its session holds. It stays the store's own: pass a duplicate on, and close nothing.
+        id; the session timeout still does. It keeps the present incarnation, and everything else
+        of its session. It belongs to the store: pass a duplicate on, and do not close the original.
 
         Raises:
             NotMemberError: It did not join here, or its membership has ended. Share again once it
@@ -238,7 +238,7 @@ class GroupMembership(Handle, Generic[T]):
         self._callbacks.add(self._target, changes, callback, initial=initial)
 
     def remove_listener(self, callback: Callable[[MembershipChange[T]], object]) -> None:
-        """Start no call of *callback* after this returns; if it is not there, do nothing."""
+        """Remove *callback*, if it was added: no call of it starts after this returns."""
         self._callbacks.remove(self._target, callback)
 
     @override
@@ -299,7 +299,7 @@ class GroupMembership(Handle, Generic[T]):
         self._look_over_at = _LOOKED_OVER + 2 * len(self._lifecycles)
 
     def _leaving(self, member_id: str) -> Future[None]:
-        """Leave, locally at once; the future ends when the store knows."""
+        """Leave, locally at once; the future ends when the store has confirmed it."""
         self._check()
         lifecycle = self._lifecycle(member_id)
         self._drop(member_id, lifecycle)

@@ -136,7 +136,7 @@ def escape(text: str) -> str:
 
 
 def unescape(segment: str) -> str:
-    """Return the text that `escape` made *segment* of.
+    """Return the text whose escaped form is *segment*.
 
     Raises:
         InvalidNameError: No text escapes to *segment*.
@@ -151,7 +151,7 @@ def unescape(segment: str) -> str:
 
 
 def unescape_all(segments: Sequence[str]) -> list[str]:
-    """Return the texts that `escape` made *segments* of; many of them in a few passes of C.
+    """Return the texts whose escaped forms are *segments*, many at once in a few passes of C.
 
     Raises:
         InvalidNameError: No text escapes to one of them.
@@ -175,7 +175,7 @@ def keys_at(paths: Sequence[bytes], root: bytes) -> list[bytes] | None:
         root: What the paths of all values begin with.
 
     Returns:
-        None if a name is escaped or is none, if one is not below a namespace, or if *paths* are not
+        None if a name is escaped or invalid, if one is not below a namespace, or if *paths* are not
         sorted: then each must be read by itself.
     """
     keys: list[bytes] = []
@@ -192,7 +192,7 @@ def keys_at(paths: Sequence[bytes], root: bytes) -> list[bytes] | None:
 
 @lru_cache(maxsize=8192)
 def begin_of_keys(root: bytes, parent: bytes) -> bytes:
-    """Return what users write before the names whose values are below the path *parent*.
+    """Return the prefix, as users write it, of the keys with values below the path *parent*.
 
     Raises:
         InvalidNameError: *parent* is not *root* and the escaped form of a namespace.

@@ -72,31 +72,31 @@ def close_on_signals(
     members end locally at once, and calls in other threads end with `ClosedError`. The store is
     told when the work has let go, or when the leases would have ended without another renewal.
 
-    *Without a handler before*, the work of the main thread lets go as soon as that thread runs
-    Python code outside of kip30: it goes on no further, the locators are closed, and the process
+    *Without a previous handler*, the work of the main thread lets go as soon as that thread runs
+    Python code outside of kip30: it stops there, the locators are closed, and the process
     ends by the signal. If the main thread does not get there before the leases end, as in a long
     call of a C library or in `signal.sigwait`, the process ends with status 128 plus the number of
     the signal, and releases nothing: others lead after the session timeout. The first process
     of a container (PID 1), which its own signals do not end, ends with that status, too. As with
     the signal itself, no buffer is flushed and no ``finally`` runs.
 
-    *With a handler before*, that handler gets the signal once, when the terms have ended, and the
-    main thread goes on. Its work has let go when this block ends.
+    *With a previous handler*, that handler gets the signal once, when the terms have ended, and the
+    main thread continues. Its work has let go when this block ends.
 
     Work in other threads has let go when the callbacks of nominations have returned, and the blocks
-    of `lead` are left; threads that only ask `is_valid` are not waited for. Further signals are
-    ignored until the process ends, or until the handler before has been called.
+    of `lead` are left; threads that only call `is_valid` are not waited for. Further signals are
+    ignored until the process ends, or until the previous handler has been called.
 
     A signal that is ignored, as SIGHUP under `nohup`, stays ignored. A forked child does not close
     what it inherited: its signals have the effect they had before. Linux only.
 
     Args:
-        *locators: What to close: locators, or handles of theirs.
+        *locators: The locators, or handles of locators, to close.
         signals: The numbers of the signals.
 
     Raises:
-        UsageError: On entering, by another thread than the main one. Nothing was changed.
-        UnavailableError: On entering: the system has no thread to spare. Nothing was changed.
+        UsageError: The context was not entered on the main thread. Nothing was changed.
+        UnavailableError: On entering, the system cannot start a thread. Nothing was changed.
     """
     return _ClosingOnSignals(locators, signals)
 
@@ -109,8 +109,8 @@ class _ClosingOnSignals(AbstractContextManager[None]):
 
         waiting    --a signal-->                     ending
         ending     --the terms have ended-->         repeating
-        repeating  --the main thread stands still--> closing     (no handler before)
-        repeating  --the handler before is called--> letting go  (with one)
+        repeating  --the main thread is stopped-->   closing     (no previous handler)
+        repeating  --previous handler is called-->   letting go  (with one)
         letting go --the block ends-->               closing
         closing    --all is released-->              ended
     """
@@ -133,17 +133,17 @@ class _ClosingOnSignals(AbstractContextManager[None]):
         self._has_repeated = False
         self._has_ended = False
         # Written by the main thread only: the handler knows that the terms have ended and has
-        # stopped the main thread or called the handler before, or the block ended.
+        # stopped the main thread or called the previous handler, or the block ended.
         self._is_over = False
 
     @override
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
-            raise UsageError("close_on_signals is for the main thread, which handles all signals")
+            raise UsageError("use close_on_signals on the main thread: signals are handled there")
         self._mailbox = _Mailbox()
         if not started(self._thread):
             self._mailbox.close()
-            raise UnavailableError("no thread to spare: no signal is handled")
+            raise UnavailableError("no thread to spare: signal handling is unchanged")
         for number in self._signals:
             before = signal.getsignal(number)
             # None is a handler that was not set by Python, and that Python could not restore.
@@ -184,12 +184,12 @@ class _ClosingOnSignals(AbstractContextManager[None]):
             self._go_on(self._number, frame)
 
     def _go_on(self, number: int, frame: FrameType | None) -> None:
-        """Stop here until the locators are closed, or call the handler before."""
+        """Block here until the locators are closed, or call the previous handler."""
         is_last = self._before[number] == signal.SIG_DFL
         if is_last and _is_in_library(frame):
             return  # its locks are needed for closing: the next repetition comes soon
         self._is_over = True
-        # No repetition may reach the former handler. The sleep lets a pending one arrive here.
+        # No repetition may reach the previous handler. The sleep lets a pending one arrive here.
         while not (self._has_ended if is_last else self._has_repeated):
             time.sleep(_SPIN_SECONDS)
         self._restore()
@@ -274,19 +274,19 @@ class _Closer:
         self._has_thread = False
 
     def begin(self) -> None:
-        """End the terms, soon."""
+        """Start to end the terms and close the locator."""
         self._has_thread = started(self._thread)
 
     def has_ended_terms(self) -> bool:
-        """Return whether the terms have ended, if this had a thread for that."""
+        """Return whether the terms have ended, or the closing thread does not run."""
         return self._hold.is_used.is_set() or self._has_closed()
 
     def seconds_left(self) -> float:
-        """Return how long the lease would be valid yet; infinite if nothing is held."""
+        """Return for how many seconds the lease is still valid; infinite if nothing is held."""
         return self._hold.remaining_seconds()
 
     def let_go(self) -> None:
-        """Hold nothing back any longer."""
+        """Stop delaying the releases."""
         self._hold.release()
         self._has_let_go.set()
 
@@ -309,7 +309,7 @@ class _Closer:
 
 
 def _seconds_left(closers: "Sequence[_Closer]", without: float = _GRACE_SECONDS) -> float:
-    """Return how long the first lease would be valid; *without* any, that."""
+    """Return how long the first lease to end is still valid; *without* if none is held."""
     seconds = min((closer.seconds_left() for closer in closers), default=math.inf)
     return without if math.isinf(seconds) else max(0.0, seconds)
 

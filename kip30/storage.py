@@ -75,9 +75,9 @@ class Storage(Handle, Generic[T]):
     service, decided by the store in the same operation.
 
     With *guards*, a write is done only while each of these keys has the version that the mapping
-    gives it, decided by the store in the same operation. They are up to four other keys of the
-    namespace of the written one; else `UsageError` is raised and nothing was sent. A guard that
-    was deleted, and perhaps made again, refuses the write with `GuardError`. The fence is decided
+    gives it, decided by the store in the same operation. They are at most four other keys in the
+    namespace of the written key; else `UsageError` is raised and nothing was sent. A guard that
+    was deleted, even if created again, refuses the write with `GuardError`. The fence is decided
     first, then the guards, then the method's own condition. A store without ``guards`` raises
     `UnsupportedError`.
     """
@@ -93,7 +93,7 @@ class Storage(Handle, Generic[T]):
 
         Raises:
             UnavailableError: The store did not answer by the operation timeout.
-            CodecError: The stored bytes are not of this storage's codec.
+            CodecError: This storage's codec cannot decode the stored bytes.
         """
         self._check()  # not by _read and _versioned: the most frequent call
         entry = self._store.wait(self._driver.read((parse_key(key),)))[0]
@@ -103,7 +103,7 @@ class Storage(Handle, Generic[T]):
         """Return a future of the value of *key*, or of None if there is none.
 
         The future ends by the operation timeout with a value or an error of `get`. Its callbacks
-        run on threads of kip30's where they may block, or at once if it is done already. `close`
+        run on kip30's own threads, where they may block, or at once if it is done. `close`
         calls those that have not begun when the locator is closed.
         """
         self._check()
@@ -113,7 +113,7 @@ class Storage(Handle, Generic[T]):
         """Return a future of the values of those *keys* that have one.
 
         The values need not be from one moment; each is as fresh as that of `get`. Callbacks of the
-        future are as those of `fetch`.
+        future run as those of `fetch` do.
         """
         given = cast("object", keys)
         if isinstance(given, str | bytes) or not isinstance(given, Iterable):
@@ -128,7 +128,7 @@ class Storage(Handle, Generic[T]):
         """Create *key* and return its version.
 
         Raises:
-            KeyExistsError: Someone else's value is there. It stays as it was.
+            KeyExistsError: The key exists, written by another call. It is unchanged.
         """
         return self._settled(self._creation(key, value, fence, guards))
 
@@ -173,7 +173,7 @@ class Storage(Handle, Generic[T]):
         """Replace the value of *key* if its version is still *expected*; return the new one.
 
         Raises:
-            VersionConflictError: It has another version. It stays as it was.
+            VersionConflictError: The key has another version. It is unchanged.
             KeyMissingError: There is no such key. None is created.
             UnsupportedError: The store has no ``compare-and-set``.
         """
@@ -194,7 +194,7 @@ class Storage(Handle, Generic[T]):
 
         Raises:
             KeyMissingError: There is no such key.
-            VersionConflictError: It has another version. It stays.
+            VersionConflictError: The key has another version. It is not deleted.
             UnsupportedError: With *expected*: the store has no ``compare-and-set``.
         """
         self._settled(self._deletion(key, expected, fence, guards))
@@ -233,8 +233,8 @@ class Storage(Handle, Generic[T]):
     def list(self, namespace: str) -> Iterator[str]:
         """Yield the keys of *namespace*, one level deep, in the order of their UTF-8 bytes.
 
-        Read in pages: keys that come or go meanwhile may be seen or not; all others are
-        seen exactly once. Each page may raise `UnavailableError`.
+        Reads in pages: keys that are created or deleted meanwhile may be missing; all others are
+        yielded exactly once. Each page may raise `UnavailableError`.
 
         Raises:
             UnsupportedError: The store has no ``listing``.

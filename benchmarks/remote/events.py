@@ -52,7 +52,7 @@ def _write(
 
 
 def _delays(sent: dict[str, int], child: Child) -> tuple[float, ...]:
-    """Return how many milliseconds each write took to be heard of."""
+    """Return the milliseconds from each write to its notification."""
     heard: dict[str, int] = {}
     while END not in heard:
         _, value, moment = child.told("heard")

@@ -16,7 +16,7 @@ Times = Mapping[str, tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Pace:
-    """*bound* is how many seconds late observers may hear of a change; 0 with notifications.
+    """*bound* is the maximum delay of observers, in seconds; 0 with notifications.
 
     A client that polls does so more often after a change. So there is a rest between changes,
     fewer of them, and no raw client: it would poll just as rarely as it is set to.

@@ -40,7 +40,7 @@ class Place(NamedTuple):
         return f"{self.store}={self.address}"
 
     def observe_seconds(self) -> float:
-        """Return how late observers may hear of a change, as the backend declares it.
+        """Return the maximum delay of observers, as the backend declares it.
 
         It is 0 where the store notifies them.
         """

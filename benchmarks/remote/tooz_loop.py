@@ -17,7 +17,7 @@ DOCUMENTED_PAUSE_SECONDS = 0.1
 def coordinator(place: Place, member: str, *, beating: bool = False) -> Any:
     """Return a started coordinator, whose session is as long as kip30's.
 
-    One that is not *beating* has to be run by a `Loop`, lest its session end.
+    One that is not *beating* has to be run by a `Loop`, so that its session does not end.
     """
     seconds = int(SESSION_SECONDS)
     if place.store == "zookeeper":

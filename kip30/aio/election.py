@@ -140,7 +140,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
                 return None if term is None else self._faces.of(term)
 
     def leadership(self, candidate: str) -> AsyncLeadership | None:
-        """See `kip30.LeaderElection.leadership`: answered at once, nothing to await."""
+        """See `kip30.LeaderElection.leadership`; not a coroutine: it returns at once."""
         self._bridge.check()
         term = self._handle.leadership(candidate)
         return None if term is None else self._faces.of(term)
@@ -185,7 +185,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             leadership.note_end()
 
     def share_lease(self, leadership: AsyncLeadership) -> int:
-        """See `kip30.LeaderElection.share_lease`: answered at once, nothing to await."""
+        """See `kip30.LeaderElection.share_lease`; not a coroutine: it returns at once."""
         self._bridge.check()
         return self._handle.share_lease(leadership.held)
 

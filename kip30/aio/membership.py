@@ -134,13 +134,13 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
         await self._bridge.shared(left, OutcomeUnknownError)
 
     def member(self, member_id: str) -> AsyncMember | None:
-        """See `kip30.GroupMembership.member`: answered at once, nothing to await."""
+        """See `kip30.GroupMembership.member`; not a coroutine: it returns at once."""
         self._bridge.check()
         member = self._handle.member(member_id)
         return None if member is None else self._faces.of(member)
 
     def share_lease(self, member_id: str) -> int:
-        """See `kip30.GroupMembership.share_lease`: answered at once, nothing to await."""
+        """See `kip30.GroupMembership.share_lease`; not a coroutine: it returns at once."""
         self._bridge.check()
         return self._handle.share_lease(member_id)
 

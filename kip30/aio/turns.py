@@ -51,7 +51,7 @@ class CallTurns:
     def answered(self) -> None:
         """Note that the store has answered a call: those in the queue may wait for longer.
 
-        Only an answer counts. What ends by itself, or is refused here, also ends while the store
+        Only an answer counts. A call that times out, or is refused here, also ends while the store
         is silent.
         """
         self._answered = self._loop.time()

@@ -47,11 +47,11 @@ class Checkup:
             ("compare and set", self._compare_and_set),
             ("guard a write", self._guard_a_write),
             ("list a namespace", self._list),
-            ("hear of a change", self._listen),
+            ("observe a change", self._listen),
             ("delete a key", self._delete),
             ("join a group", self._join),
             ("lead a service", self._lead),
-            ("be fenced off", self._be_fenced),
+            ("fence a write", self._be_fenced),
             ("clock", self._look_at_clock),
         ]
 
@@ -89,7 +89,7 @@ class Checkup:
         except GuardError:
             self._storage.delete(self._guard)
             return "done while the guard held, refused after it had changed"
-        raise StoreError("a write went through after the key that guards it had changed")
+        raise StoreError("a write was done after the key that guards it had changed")
 
     def _list(self) -> str:
         if self._key not in self._storage.list(_NAME):
@@ -105,7 +105,7 @@ class Checkup:
             try:
                 heard.get(timeout=self._patience)
             except Empty as error:
-                raise StoreError(f"not heard of in {self._patience:g} s") from error
+                raise StoreError(f"no notification within {self._patience:g} s") from error
         return f"after {_milliseconds(time.perf_counter() - began)}"
 
     def _delete(self) -> str:
@@ -144,7 +144,7 @@ class Checkup:
             self._storage.update(self._key, "", fence=fence)
         except FencedError:
             return
-        raise StoreError(f"a write fenced with the old epoch {fence.epoch} went through")
+        raise StoreError(f"a write fenced with the old epoch {fence.epoch} was done")
 
     def _look_at_clock(self) -> str:
         began, wall_began = self._began

@@ -21,7 +21,7 @@ class Status(IntEnum):
     OK = 0, "Done; also if the reader of the output closed it early"
     REFUSED = (
         1,
-        "Refused for certain: taken, missing, changed or fenced; no leader; a job with findings",
+        "Definitely refused: taken, missing, changed or fenced; no leader; a job with findings",
     )
     USAGE = 2, "The call or the configuration is wrong; nothing was sent to the store"
     UNAVAILABLE = 3, "The store was not reached, rejects the credentials or cannot be used as it is"

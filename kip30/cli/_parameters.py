@@ -30,7 +30,7 @@ def nodes(command: F) -> F:
         type=int,
         default=1,
         show_default=True,
-        help="How many servers work together: 1 or 3.",
+        help="Number of servers: 1 or 3.",
     )
     return option(command)
 
@@ -39,7 +39,7 @@ def setting(written: str) -> tuple[str, str]:
     """Return the key and the value of ``key=value``."""
     key, equals, value = written.partition("=")
     if not (key and equals):
-        raise click.BadParameter(f"{key!r} is no setting: write KEY=VALUE")
+        raise click.BadParameter(f"{key!r} is not a setting: write KEY=VALUE")
     return key.strip(), value
 
 
@@ -47,7 +47,7 @@ def fence(written: str) -> Fence:
     """Return the fence ``service:epoch``; the service may hold colons itself."""
     parts = _FENCE.fullmatch(written)
     if parts is None:
-        raise click.BadParameter(f"{written!r} is no fence: write SERVICE:EPOCH, as in billing:12")
+        raise click.BadParameter(f"{written!r} is not a fence: write SERVICE:EPOCH, as billing:12")
     try:
         return check_fence(Fence(parts[1], int(parts[2])))
     except UsageError as error:
@@ -81,7 +81,7 @@ def seconds(written: str | float) -> float:
 def minutes(written: str | float) -> float:
     """Return a duration, which must be above 0."""
     if not (number := _duration(written, "minutes")):
-        raise click.BadParameter("0 minutes are too short")
+        raise click.BadParameter("0 minutes is too short")
     return number
 
 
@@ -89,7 +89,7 @@ def age(written: str) -> float:
     """Return the seconds of a time with its unit, as ``30d``."""
     parts = _AGE.fullmatch(written)
     if parts is None:
-        raise click.BadParameter(f"{written!r} is no time: write a number with s, min, h or d")
+        raise click.BadParameter(f"{written!r} is not a time: write a number with s, min, h or d")
     return float(parts[1]) * _UNITS[parts[2]]
 
 

@@ -118,7 +118,7 @@ class JobCall:
             raise StoreError(f"the Spark job failed: {error}") from error
         except KeyboardInterrupt:
             if self.out is not None:
-                say("interrupted — the same with --resume goes on")
+                say("interrupted — the same with --resume continues")
             raise
         return self.end(finish(report) if finish else report)
 
@@ -210,13 +210,13 @@ def job_options(command: Callable[..., R]) -> Callable[..., R]:
         "--conf",
         metavar="KEY=VALUE",
         multiple=True,
-        help="A setting of Spark's, such as spark.driver.memory=2g; it wins over the file.",
+        help="A Spark setting, such as spark.driver.memory=2g; it overrides the file.",
     )
     @click.option(
         "--properties-file",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="File with settings of Spark's, in the format of spark-submit's --properties-file.",
+        help="File with Spark settings, in the format of spark-submit's --properties-file.",
     )
     @_output.as_json
     @opens_store
@@ -265,6 +265,6 @@ def _show(report: Report, *, as_json: bool) -> None:
 
 def _say_ending(report: Report) -> None:
     because = f": {report.reason}" if report.reason else ""
-    advice = " — the same with --resume goes on" if report.ending is JobEnding.INCOMPLETE else ""
+    advice = " — the same with --resume continues" if report.ending is JobEnding.INCOMPLETE else ""
     if report.ending is JobEnding.INCOMPLETE or because:
         say(f"{report.job} is {report.ending.value}{because}{advice}")

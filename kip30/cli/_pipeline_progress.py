@@ -46,7 +46,7 @@ class LineProgress:
             say(_lag(state))
 
     def warn(self, text: str) -> None:
-        """Say it."""
+        """Print the warning."""
         say(f"warning: {text}")
 
 
@@ -123,14 +123,14 @@ class BarProgress(LineProgress):
 
     @override
     def warn(self, text: str) -> None:
-        """Say it above the bar."""
+        """Print the warning above the bar."""
         self._bar.console.print(f"kip30: warning: {text}", markup=False, highlight=False)
 
 
 def _planned(manifest: Manifest) -> str:
     finished = len(manifest.finished_spans)
     if finished:
-        return f"goes on, {finished} of {manifest.planned} spans are done"
+        return f"continues, {finished} of {manifest.planned} spans are done"
     return "begins" if manifest.planned is None else f"begins, {manifest.planned} spans"
 
 

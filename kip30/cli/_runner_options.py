@@ -37,7 +37,7 @@ def runs_command(*, held: str, least: str, least_seconds: float, ends: str) -> C
                 "wait_seconds",
                 metavar="SECONDS",
                 type=wait_seconds,
-                help=f"How long to wait for {held}, each time, but {least}; else for ever.",
+                help=f"How long to wait for {held}, each time, but {least}; else without limit.",
             ),
             click.option(
                 "--grace",

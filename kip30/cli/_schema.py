@@ -14,10 +14,10 @@ class Field(NamedTuple):
 
 _BYTES = "text; `{}_base64` instead if it is not UTF-8"
 _VALUE = Field("value", "text or null", f"the value, {_BYTES.format('value')}; null: no such key")
-_VERSION = Field("version", "text or null", "the version; an opaque token, so it is no number")
+_VERSION = Field("version", "text or null", "the version; an opaque token, not a number")
 _KEY = Field("key", "text", "the whole key")
 _LEADER = "`id`: text; `epoch`: number; `data`: text, or `data_base64`"
-_GROUP_STATE = "what the group looks like, with a list `members`; null: no such group"
+_GROUP_STATE = "the state of the group, with a list `members`; null: no such group"
 _MEMBERS = "a list of objects with `id`: text, and `data`: text, or `data_base64`"
 _JOBS = ("snapshot", "restore", "migrate", "diff", "repair", "preflight")
 _WAVE = (
@@ -79,9 +79,9 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
     "kv watch": (_KEY, _VALUE, _VERSION),
     "kv watch --keys": (
         Field("namespace", "text", "the namespace"),
-        Field("added", "list", "keys that came since the last line"),
-        Field("removed", "list", "keys that went"),
-        Field("keys", "list", "all keys there are"),
+        Field("added", "list", "keys that were added since the last line"),
+        Field("removed", "list", "keys that were removed"),
+        Field("keys", "list", "all present keys"),
     ),
     "backends": (
         Field("name", "text", "the name of the store"),
@@ -122,7 +122,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("exit", "number", "the exit code of this step"),
     ),
     "prune": (
-        Field("services", "number", "how many services something was left of, and removed"),
+        Field("services", "number", "how many services had remains that were removed"),
         Field("groups", "number", "how many groups"),
         Field("namespaces", "number", "how many namespaces"),
         Field("dry_run", "boolean", "whether nothing was removed"),
@@ -145,7 +145,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("rows", "number", "how many rows are done"),
         Field("bytes", "number", "how many bytes their files have"),
         Field("counts", "object", "what was counted, by name"),
-        Field("parts", "list", "the same of runs within it: the snapshot of a migration"),
+        Field("parts", "list", "the same for the runs within it: the snapshot of a migration"),
     ),
     "pipeline bundle": (
         Field("files", "list", "the files that were written"),

@@ -128,7 +128,7 @@ def _is_in_finalizer(frame: FrameType) -> bool:
 def _is_locking(frame: FrameType) -> bool:
     """Return whether *frame* takes or releases the lock of a `threading.Condition`.
 
-    What is raised between the lock and the with-block leaves it locked for good.
+    An exception raised between the lock and the with-block would leave it locked forever.
     """
     code = frame.f_code
     return code.co_name in _LOCKING and code.co_filename == threading.__file__

@@ -26,7 +26,7 @@ def _split(
     type=click.Choice(("core", "coordinator", "fault", "scale")),
     default="core",
     show_default=True,
-    help="How much to prove.",
+    help="Which checks to run; each level includes those before it.",
 )
 @click.option(
     "--case",

@@ -31,7 +31,7 @@ _MOST_COMMANDS = 100
     "items_file",
     metavar="FILE",
     type=click.Path(path_type=Path, allow_dash=False),
-    help="Divide the lines of FILE; empty ones do not count. The same for the whole group.",
+    help="Divide the lines of FILE, without empty ones; the same for all members.",
 )
 @click.option(
     "--items-key",
@@ -44,12 +44,12 @@ _MOST_COMMANDS = 100
     "client",
     metavar="ID",
     default=_parameters.this_process,
-    help="What the id of this member begins with; else host and process.",
+    help="Prefix of the id of this member; else host and process.",
 )
 @click.option(
     "--instance",
     metavar="ID",
-    help="Another process with this ID, within the session timeout, gets the share of this one.",
+    help="A process restarted with this ID within the session timeout gets its share back.",
 )
 @click.option("--restart", is_flag=True, help="Run CMD again when it ends, after 1 s up to 60 s.")
 @click.option("--each", is_flag=True, help="Run a CMD of its own for each item.")

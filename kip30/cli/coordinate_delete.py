@@ -15,10 +15,10 @@ from kip30.coordinator import delete_group
 )
 @opens_store
 def command(choice: StoreChoice, group: str, *, with_data: bool) -> int:
-    """Delete what GROUP, which has no members any longer, has left behind.
+    """Delete the records of GROUP, which no longer has members.
 
     A group keeps its last division of work, so that a process with an --instance finds its share
-    again. Groups with names that are used once, such as one for each job, add up. Exits with 1 if
+    again. The records of groups that are used once, such as one per job, add up. Exits with 1 if
     there is no such group, or if it has members; end its processes first.
     """
     with choice.open() as locator:

@@ -34,10 +34,10 @@ class StepResult(NamedTuple):
 @_output.as_json
 @opens_store
 def command(choice: StoreChoice, *, as_json: bool) -> int:
-    """Connect to the store, try everything out, and say how long it takes.
+    """Connect to the store, test every operation, and show how long it takes.
 
     It deletes the keys, members and leaders that it makes, which have names of their own, under
-    kip30-doctor. A store may keep its record of former ones, as of those of any client: the newest
+    kip30-doctor. A store may keep traces of them, as of those of any client: the newest
     epoch of the service kip30-doctor, and a history where the store has one.
     Exits with the code of the first step that failed. A missing capability is not a failure.
     """

@@ -22,7 +22,7 @@ _group = click.argument("group")
 
 @click.group("group", cls=Commands, no_args_is_help=False)
 def command() -> None:
-    """See who is in a group, or be in it."""
+    """List, watch and join groups."""
 
 
 @command.command("list")
@@ -42,7 +42,7 @@ def list_members(choice: StoreChoice, group: str, *, as_json: bool) -> None:
 _JOINED = "joined group {group} as {member}"
 _LOST = "{member} is not a member of {group} now: the session was lost, joining again"
 _REJOINED = "joined group {group} as {member} again"
-_EVICTED = "{member} is not a member of {group} any more: another client has taken the id"
+_EVICTED = "{member} is no longer a member of {group}: another client has taken the id"
 
 
 @command.command()
@@ -65,7 +65,7 @@ _EVICTED = "{member} is not a member of {group} any more: another client has tak
 def join(choice: StoreChoice, group: str, *, member: str, data: bytes) -> int:
     """Be a member of GROUP until interrupted.
 
-    A member whose session was lost joins again as soon as that is possible. Each change is said on
+    A member whose session was lost joins again as soon as possible. Each change is reported on
     stderr.
     """
     with choice.open() as locator:

@@ -29,7 +29,7 @@ _guarded = click.option(
     "--guard",
     metavar="GUARD",
     type=_parameters.guard,
-    help="Write KEY among the data of a group, only while the share is whose KIP30_GUARD says.",
+    help="Write KEY in the data of a group, only while the member of GUARD has its share.",
 )
 _expected = click.option(
     "--version",
@@ -45,10 +45,10 @@ _value = click.argument("value", type=_parameters.value)
 
 @click.group("kv", cls=Commands, no_args_is_help=False)
 def command() -> None:
-    """See and change keys and values.
+    """Read and change keys and values.
 
     A KEY is NAMESPACE/NAME; a VALUE is the argument itself, or stdin if it is "-". Writes print
-    the new version. With --guard a KEY is a name among the data of the group that the guard is of:
+    the new version. With --guard a KEY is a name in the data of the guard's group:
     `kip30 kv get kip30.group/GROUP/d.NAME` reads it.
     """
 
@@ -142,7 +142,7 @@ def update(  # noqa: PLR0913  one argument per option
     guard: "ShareGuard | None",
     as_json: bool,
 ) -> None:
-    """Replace the value of KEY by VALUE; refused if there is no such key."""
+    """Replace the value of KEY with VALUE; refused if there is no such key."""
     _check_one(fence, guard)
     with choice.open() as locator:
         if guard is not None:
@@ -205,14 +205,14 @@ def list_keys(choice: StoreChoice, namespace: str, *, as_json: bool) -> None:
 
 @command.command("watch")
 @_key
-@click.option("--keys", is_flag=True, help="Watch which keys there are in the namespace KEY.")
+@click.option("--keys", is_flag=True, help="Watch the set of keys in the namespace KEY.")
 @_output.as_json
 @opens_store
 def watch_key(choice: StoreChoice, key: str, *, keys: bool, as_json: bool) -> int:
     """Print the value of KEY now and after every change, until interrupted.
 
     A line is the version and the value, or "-" if there is no such key; with --keys it is "+" or
-    "-" and a key that came or went. Changes that follow each other quickly may be merged.
+    "-" and a key that was added or removed. Changes in quick succession may be merged.
     """
     with choice.open() as locator:
         registry = locator.listener_registry(BYTES)

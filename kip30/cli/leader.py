@@ -34,7 +34,7 @@ def command(choice: StoreChoice, service: str, *, watching: bool, as_json: bool)
             return _watch(election, as_json=as_json)
         leader = election.get_leader()
     if leader is None and not as_json:
-        say(f"nobody leads {service!r} — `kip30 leader {service} --watch` shows who will")
+        say(f"{service!r} has no leader — `kip30 leader {service} --watch` waits for one")
     elif as_json:
         _show(service, leader, as_json=True)
     elif leader is not None:

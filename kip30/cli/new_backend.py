@@ -19,8 +19,8 @@ from kip30.cli import _conformance_import
 def command(name: str, folder: Path | None) -> None:
     """Write a package for a backend called NAME.
 
-    It installs, and has a file for each concern, with what the contract asks in its docstrings, and
-    the conformance suite as its tests. They fail where something is to be written. NAME is what
+    It can be installed, and has a file for each concern, whose docstrings state the contract, and
+    the conformance suite as its tests. They fail where code is missing. NAME is what
     operators will write as plugin.backend.
 
     Needs the extra "conformance".
@@ -28,4 +28,4 @@ def command(name: str, folder: Path | None) -> None:
     target = folder or Path(f"kip30-{name}")
     for file in _conformance_import.part("new_backend").write(name, target):
         click.echo(file)
-    click.echo(f"write what {target}/README.md lists", err=True)
+    click.echo(f"next: write the files that {target}/README.md lists", err=True)

@@ -39,14 +39,14 @@ _no_fence = click.option(
     help="Write without a fence: cheaper, but a driver that was replaced may still write.",
 )
 _rate_option = click.option(
-    "--rate", metavar="NUMBER", type=float, help="The most writes per second, in all."
+    "--rate", metavar="NUMBER", type=float, help="Maximum number of writes per second, in total."
 )
 _accept_store = click.option(
     "--accept-store",
     "accept_stores",
     metavar="ID",
     multiple=True,
-    help="Resume although a store is another one than before, whose ID the error says.",
+    help="Resume with a store that was replaced; the error shows the ID.",
 )
 
 
@@ -145,7 +145,7 @@ def _copy(call: JobCall, source: Endpoint, b: str, how: dict[str, Any]) -> int:
 @_right
 @_into
 @click.option("--full", is_flag=True, help="Compare the values themselves, not their digests.")
-@click.option("--allow-empty", is_flag=True, help="Exit with 0 though neither A nor B has a key.")
+@click.option("--allow-empty", is_flag=True, help="Exit with 0 even if neither A nor B has a key.")
 @job_options
 def diff(  # noqa: PLR0913  an argument for each option
     call: JobCall, a: str, b: str, *, into: str | None, full: bool, allow_empty: bool
@@ -163,7 +163,7 @@ def diff(  # noqa: PLR0913  an argument for each option
 
 @command.command("repair")
 @click.argument("diff_run", metavar="DIFF", type=click.Path(path_type=Path))
-@click.option("--apply", is_flag=True, help="Write; without it the plan alone is made.")
+@click.option("--apply", is_flag=True, help="Apply the plan; without it, only make the plan.")
 @click.option(
     "--delete-extra", is_flag=True, help="Also delete keys that only B has; needs --plan."
 )
@@ -171,7 +171,7 @@ def diff(  # noqa: PLR0913  an argument for each option
     "--plan",
     metavar="RUN",
     type=click.Path(path_type=Path),
-    help="Do exactly what this run without --apply has planned.",
+    help="Apply exactly the plan of this run without --apply.",
 )
 @_rate_option
 @_no_fence
@@ -188,7 +188,7 @@ def repair(  # noqa: PLR0913  an argument for each option
 ) -> int:
     """Make B of the finished run DIFF equal to A, by compare-and-set at the versions it saw."""
     if not (diff_run / MANIFEST_NAME).exists():
-        raise UsageError(f"{diff_run} is no run of diff: it has no manifest.json")
+        raise UsageError(f"{diff_run} is not a run of diff: it has no manifest.json")
     if delete_extra and apply and plan is None:
         raise click.UsageError("--delete-extra needs --plan, the plan of a run without --apply")
     if plan is not None and not (plan / MANIFEST_NAME).exists():
@@ -227,7 +227,7 @@ def repair(  # noqa: PLR0913  an argument for each option
 @click.option(
     "--overwrite",
     is_flag=True,
-    help="Also replace and delete what programs wrote at B, instead of naming it as a conflict.",
+    help="Also replace and delete what programs wrote at B; else it is a conflict.",
 )
 @_rate_option
 @_accept_store
@@ -373,7 +373,7 @@ def _check_different(source: Endpoint, target: StoreEndpoint) -> None:
 def _rate(written: float | None) -> float | None:
     if written is None or 0 < written < float("inf"):
         return written
-    raise click.UsageError(f"--rate {written:g} is no number of writes per second above 0")
+    raise click.UsageError(f"--rate {written:g} is not a number of writes per second above 0")
 
 
 def _moves(written: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

@@ -21,19 +21,19 @@ COMMANDS = {
     "run": "Run CMD while, and only while, this process leads SERVICE.",
     "coordinate": "Run CMD for a share of the work that no other process of GROUP has.",
     "coordinate-status": "Print the members of GROUP, each with its share.",
-    "coordinate-delete": "Delete what GROUP, which has no members any longer, has left behind.",
+    "coordinate-delete": "Delete the records of GROUP, which no longer has members.",
     "leader": "Print the leader of SERVICE.",
-    "group": "See who is in a group, or be in it.",
-    "kv": "See and change keys and values.",
+    "group": "List, watch and join groups.",
+    "kv": "Read and change keys and values.",
     "backends": "List the stores: whether installed, what they offer, and their limits.",
     "config": "Print the reference of all settings, or check those in use.",
-    "doctor": "Connect to the store, try everything out, and say how long it takes.",
-    "prune": "Remove what is left of services, groups and namespaces that are not used.",
+    "doctor": "Connect to the store, test every operation, and show how long it takes.",
+    "prune": "Remove the remains of unused services, groups and namespaces.",
     "conform": "Prove that the store keeps kip30's promises.",
     "simulate": "Run the core in virtual time, with faults, and judge its promises.",
     "new-backend": "Write a package for a backend called NAME.",
     "pipeline": "Copy, compare and follow the data of stores, with Spark.",
-    "servers": "Run real servers of a store, to try things out and for tests.",
+    "servers": "Run real servers of a store, for experiments and tests.",
     "completion": "Print the code that makes SHELL complete kip30.",
     "help": "Print the help of a command, as its --help does.",
 }
@@ -90,9 +90,9 @@ def program(context: click.Context, choice: StoreChoice) -> None:
     """Leader election, group membership and key-value storage over the store you choose.
 
     The store is chosen by a properties file: --config FILE, else $KIP30_CONFIG, else
-    ./kip30.properties. With nothing configured, the only installed store serves: the embedded
-    one, unless an extra brought another. The options of the store may also be given after the
-    command, and win there.
+    ./kip30.properties. Without configuration the only installed store is used: the embedded
+    one, unless an extra installed another. The options of the store may also be given after the
+    command, and take precedence there.
     """
     context.obj = choice
     if context.invoked_subcommand is None:

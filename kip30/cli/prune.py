@@ -16,13 +16,13 @@ _KINDS = {"services": Kind.SERVICE, "groups": Kind.GROUP, "namespaces": Kind.NAM
     metavar="TIME",
     type=_parameters.age,
     required=True,
-    help="How long nothing was led, joined or kept there: a number with s, min, h or d, as 30d.",
+    help="Minimum time since the last use: a number with s, min, h or d, such as 30d.",
 )
 @click.option("--dry-run", is_flag=True, help="Remove nothing, and count what would be removed.")
 @_output.as_json
 @opens_store
 def command(choice: StoreChoice, *, unused: float, dry_run: bool, as_json: bool) -> None:
-    """Remove what is left of services, groups and namespaces that are not used.
+    """Remove the remains of unused services, groups and namespaces.
 
     Some stores keep a little of each service that was once led, each group that had members and
     each namespace that had keys: prints how many of these were removed. Names with a leader,

@@ -17,7 +17,7 @@ from kip30.runner.service_election import StoreContest
     default=_parameters.this_process,
     help="Id of this candidate; else host and process.",
 )
-@click.option("--once", is_flag=True, help="End when leadership is lost, do not wait for it again.")
+@click.option("--once", is_flag=True, help="Exit when leadership is lost, without waiting again.")
 @runs_command(
     held="leadership",
     least="until the store has answered once",

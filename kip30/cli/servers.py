@@ -15,7 +15,7 @@ from kip30.cli._groups import Commands
 
 @click.group("servers", cls=Commands, no_args_is_help=False)
 def command() -> None:
-    """Run real servers of a store, to try things out and for tests."""
+    """Run real servers of a store, for experiments and tests."""
 
 
 @command.command()
@@ -26,7 +26,7 @@ def install(servers: Sequence[str], *, older: bool) -> None:
 
     They come from the package registries of Maven and Go, as mvn and go are configured on this
     machine, and go into $KIP30_SERVERS, else into ${XDG_CACHE_HOME:-~/.cache}/kip30-servers. What
-    is there is left as it is. Exits with 1 if one or more could not be made; the rest is there.
+    is installed is left alone. Exits with 1 if some could not be built; the rest is installed.
     """
     program: Path = _conformance_import.part("servers.installed").installer()
     recipes = ("--recipes", str(program.with_name("debian"))) if older else ()
@@ -41,7 +41,7 @@ def install(servers: Sequence[str], *, older: bool) -> None:
     "--folder",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
-    help="Where configuration, data and logs go and stay; else nothing stays.",
+    help="Folder in which configuration, data and logs are kept; else they are deleted.",
 )
 def up(store: str, *, nodes: int, folder: Path | None) -> int:
     """Start servers of STORE and print the properties that reach them, until interrupted.
@@ -53,7 +53,7 @@ def up(store: str, *, nodes: int, folder: Path | None) -> int:
     with servers.start(store, nodes, folder=folder) as ensemble:
         for key, value in ensemble.settings().items():
             click.echo(f"{key}={value}")
-        say(f"{store} {ensemble.version} is up; use what is on stdout as --config; Ctrl-C ends it")
+        say(f"{store} {ensemble.version} is running; use stdout as --config; Ctrl-C ends it")
         return stay(lambda _: None, lambda _: None)
 
 

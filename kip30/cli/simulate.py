@@ -16,7 +16,7 @@ def _seeds(_context: click.Context, _option: click.Parameter, given: str) -> tup
     first, dash, last = given.partition("-")
     if first.isdecimal() and (last.isdecimal() or not dash) and int(first) <= int(last or first):
         return int(first), int(last or first)
-    raise click.BadParameter(f"{given!r} is no range: write 1-500, or one number")
+    raise click.BadParameter(f"{given!r} is not a range: write 1-500, or one number")
 
 
 @click.command("simulate")
@@ -32,7 +32,7 @@ def _seeds(_context: click.Context, _option: click.Parameter, given: str) -> tup
     "--seconds",
     type=click.FloatRange(min=0),
     metavar="NUMBER",
-    help="Begin no run after that; one is made in any case.",
+    help="Start no further run after that time.",
 )
 @click.option(
     "--plan",

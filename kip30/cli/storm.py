@@ -14,7 +14,7 @@ from kip30.cli import _conformance_import, _parameters
     type=int,
     default=3,
     show_default=True,
-    help="How many servers work together; with 1 no fault between servers can happen.",
+    help="Number of servers; with 1 there are no faults between servers.",
 )
 @click.option(
     "--minutes",
@@ -22,7 +22,7 @@ from kip30.cli import _conformance_import, _parameters
     type=_parameters.minutes,
     default=30.0,
     show_default=True,
-    help="How long faults happen; starting, ending and judging come on top.",
+    help="How long faults are injected; starting, ending and judging take extra time.",
 )
 @click.option("--seed", type=int, metavar="NUMBER", help="Seed of all random choices.")
 @click.option(
@@ -37,7 +37,7 @@ from kip30.cli import _conformance_import, _parameters
     "--neighbour/--no-neighbour",
     default=True,
     show_default=True,
-    help="Whether another program writes records beside the clients that kip30 cannot read.",
+    help="Whether another program also writes records, which kip30 cannot read.",
 )
 @click.option(
     "--members",

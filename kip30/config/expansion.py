@@ -73,7 +73,7 @@ def _content(name: str, value: Value, where: str) -> str:
         raise ConfigError(f"{where}: cannot read the file {name}: {reason}") from error
     if distrust:
         raise ConfigError(
-            f"{where}: {distrust}: let no one else write it, or name its owner in"
+            f"{where}: {distrust}: deny other users write access, or name its owner in"
             f" ${TRUSTED_VARIABLE}"
         )
     # Not chained: a decoding error carries the content.

@@ -116,7 +116,7 @@ def _load_file(file: Path, *, is_named: bool = True) -> Properties:
         )
     second = _read_file(file.parent / without_tilde(Path(named.text.strip())), is_named=True)
     if FURTHER_FILE in second:
-        raise ConfigError(f"{FURTHER_FILE} ({second[FURTHER_FILE].origin}): one such file is all")
+        raise ConfigError(f"{FURTHER_FILE} ({second[FURTHER_FILE].origin}): only one is allowed")
     return _with_kafkas_timeouts(Properties(first) | Properties(second))
 
 
@@ -164,8 +164,8 @@ def _contents(file: Path, *, is_named: bool, may_wait: bool) -> Contents:
         raise ConfigError(f"cannot read the configuration file {file}: {error.strerror}") from error
     if distrust and not is_named:
         raise ConfigError(
-            f"{file.absolute()} is refused: {distrust}; a file that is found, not named, must be"
-            f" yours or root's, and no one else may write it or its folder: correct that with"
+            f"{file.absolute()} is refused: {distrust}; a file that is not named must belong to"
+            f" you or root, and no other user may write it or its folder: correct that with"
             f" chown and chmod, or name the file with --config or ${CONFIG_VARIABLE}"
         )
     return contents

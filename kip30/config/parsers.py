@@ -64,7 +64,7 @@ def _boolean(written: str) -> bool:
 
 def _path(written: str) -> Path:
     if "\0" in written:
-        raise ValueError("a path holds no NUL character; remove it")
+        raise ValueError("a path cannot contain a NUL character; remove it")
     try:
         return without_tilde(Path(_text(written)))
     except RuntimeError as error:

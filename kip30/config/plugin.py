@@ -37,14 +37,14 @@ class CommonSettings:
         literal=True,
         runs_code=True,
         aliases=("plugin.additional.jars",),  # KAFKA-2921's patch calls it so
-        doc="Folders and zip files to look in for a store's package, after the installed ones",
+        doc="Folders and zip files searched for a store's package, after the installed packages",
     )
     namespace: str = setting(
         "plugin.namespace",
         text,
         default="kip30",
         in_errors=True,
-        doc="Name under which everything is kept; clients with another one never meet",
+        doc="Namespace of all records; clients with different namespaces share no records",
     )
     session_timeout: float | None = setting(
         "plugin.session.timeout.ms",
@@ -71,7 +71,7 @@ class CommonSettings:
         milliseconds(minimum=0),
         default=None,
         shown="a tenth of the session timeout",
-        doc="How much before the store a client stops believing in its session",
+        doc="How long before the store a client considers its session ended",
     )
 
     def __post_init__(self) -> None:

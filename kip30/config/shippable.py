@@ -1,4 +1,4 @@
-"""A configuration that leaves its machine: as it is written, and without secrets."""
+"""A configuration to send to other machines: as it is written, and without secrets."""
 
 from typing import Any
 

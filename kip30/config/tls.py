@@ -91,8 +91,8 @@ class TlsFiles:
             ) from error
         except OSError as error:  # the files of the settings were read before
             raise ConfigError(
-                f"TLS cannot be used: {error.strerror}: {error.filename}: let"
-                f" ${_KEY_LOG} name a file that can be written, or unset it"
+                f"TLS cannot be used: {error.strerror}: {error.filename}: set"
+                f" ${_KEY_LOG} to a file that can be written, or unset it"
             ) from error
 
     def _show(self, context: ssl.SSLContext, certificate: Path) -> None:

@@ -25,8 +25,8 @@ _NOT_TRUSTED = (
 
 _NOT_SIGNED = "{tls}.ca must hold the authority that signed the server's certificate"
 _NOT_STRICT = (
-    "the authority must issue its own certificate, or that of the server, again without that"
-    " fault: Python 3.13 and newer demand what RFC 5280 does"
+    "the authority must reissue its own certificate, or that of the server, without that"
+    " fault: Python 3.13 and newer enforce RFC 5280"
 )
 _STRICT = (
     "Key Identifier",
@@ -67,7 +67,7 @@ _FAILURES = (
     TlsFailure("OPENSSL_internal:CERTIFICATE_VERIFY_FAILED", _NOT_SIGNED),
     TlsFailure(
         "certificate verify failed:",
-        "this client refuses the server's certificate for that reason: have it issued again"
+        "this client refuses the server's certificate for that reason: it must be reissued"
         " without that fault",
     ),
     TlsFailure("CERTIFICATE_VERIFY_FAILED", _NOT_SIGNED),

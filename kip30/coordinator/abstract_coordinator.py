@@ -44,8 +44,8 @@ class AbstractCoordinator(MemberStatus, Closeable):
     Thread-safe, but only one thread at a time may `poll`. All methods of `MemberApplication` are
     called on that thread, one at a time; `on_leave_prepare` on the one that closes.
 
-    Promised: one assignment per generation, generations strictly grow, and a share is no other
-    member's before `deadline`. That requires clocks that run equally fast within the margin of the
+    Promised: one assignment per generation, generations strictly grow, and no other member gets
+    the share before `deadline`. That requires clocks that run equally fast within the margin of the
     lease. A callback that takes longer than the rebalance timeout makes the member leave.
 
     Not promised: that a process stops in time once its share is lost. Writes that must not come
@@ -62,13 +62,13 @@ class AbstractCoordinator(MemberStatus, Closeable):
         """Prepare a member of *group_id*. Nothing is sent before the first poll.
 
         Args:
-            locator: A started one; the caller closes it, after this.
+            locator: A started locator; the caller closes it, after this object.
             group_id: At most 236 bytes, after escaping.
             config: Its settings.
 
         Raises:
             ConfigError: *config* contradicts the locator's session timeout.
-            InvalidNameError: *group_id* is no name, or too long.
+            InvalidNameError: *group_id* is not a valid name, or is too long.
             UnsupportedError: The store has no ``compare-and-set``.
             LifecycleError, ClosedError: The locator is not started, or closed.
         """
@@ -185,7 +185,7 @@ class AbstractCoordinator(MemberStatus, Closeable):
                 raise
 
     def request_rejoin(self, reason: str) -> None:
-        """Say that `metadata` has changed, so that a round is needed. Any thread may call.
+        """Report that `metadata` has changed, so that a round is needed. Any thread may call.
 
         On the leader a round always follows; on other members only if `metadata` returns something
         else. *reason* is for the log.
@@ -229,8 +229,8 @@ class AbstractCoordinator(MemberStatus, Closeable):
         """Return a file descriptor that keeps the lease of the membership.
 
         While another process holds a duplicate of it open, the death of this one does not end the
-        membership, so no other member gets the share; the session timeout still ends it. It stays
-        the store's own: pass a duplicate on, and close nothing.
+        membership, so no other member gets the share; the session timeout still ends it. It belongs
+        to the store: pass a duplicate on, and do not close the original.
 
         Raises:
             NotMemberError: It is not a member at this moment.
@@ -243,7 +243,7 @@ class AbstractCoordinator(MemberStatus, Closeable):
     # -- the end
 
     def leave(self, reason: str = "") -> None:
-        """Leave the group for good: `close`, and a static member gives its instance up.
+        """Leave the group permanently: close the member; a static one gives up its instance.
 
         So its share goes to others at once, without `GroupConfig.static_grace_seconds`.
         """

@@ -30,11 +30,11 @@ class GroupConfig:
         static_grace_seconds: For how long this member, as leader, keeps the share of a static
             member that is gone; None for the session timeout.
         wait_for_predecessor: Whether a static member joins only when the one that had its instance
-            id before is gone. Without it, work of the two that is no guarded write may overlap
+            id before is gone. Without it, work of the two may overlap, except guarded writes,
             until the replaced process next reads the state of the group.
-        max_size: Refuses, as leader, members above this number; None for no limit.
+        max_size: How many members this member accepts as leader; None for no limit.
         eligible: Whether this member may lead.
-        client_id: What its member id begins with.
+        client_id: The prefix of its member id.
     """
 
     rebalance_timeout_seconds: float = 60.0

@@ -74,7 +74,7 @@ def describe_group(locator: PluginLocator, group_id: str) -> GroupDescription | 
     The members are read after the state, so a round may lie in between.
 
     Raises:
-        InvalidNameError: *group_id* is no name.
+        InvalidNameError: *group_id* is not a valid name.
         UnavailableError: The store did not answer by the operation timeout.
         CodecError: The state is of another version of kip30, or damaged.
     """
@@ -141,7 +141,7 @@ def _static_members(present: Mapping[str, MemberRecord]) -> dict[str, str]:
 
 
 def share_text(share: bytes) -> str:
-    """Return *share* for people: items as ranges, with their topic unless there is only one.
+    """Return *share* in readable form: items as ranges, with the topic if there are several.
 
     Items that have a name are shown by their names, with commas between.
     Other shares than those of a `PartitionCoordinator` are shown as text, or else by their size.

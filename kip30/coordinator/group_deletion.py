@@ -31,7 +31,7 @@ def delete_group(locator: PluginLocator, group_id: str, *, with_data: bool = Fal
     `FencedInstanceError`.
 
     Raises:
-        InvalidNameError: *group_id* is no name. Nothing was deleted.
+        InvalidNameError: *group_id* is not a valid name. Nothing was deleted.
         UnsupportedError: The store has no ``compare-and-set`` or no ``listing``. Nothing was
             deleted.
         GroupNotEmptyError: The group has members: nothing was deleted. Or one has joined meanwhile:

@@ -102,5 +102,5 @@ class GuardedStorage(Generic[T]):
                 return write(guards)
             except GuardError as error:
                 if self._clock.now() >= until:
-                    raise IllegalGenerationError("the group has not come to rest") from error
-        raise IllegalGenerationError("the share is over")
+                    raise IllegalGenerationError("the group keeps rebalancing") from error
+        raise IllegalGenerationError("the share has ended")

@@ -97,7 +97,7 @@ class LeaderCoordinator(AbstractCoordinator):
         """Prepare a member; see `AbstractCoordinator`.
 
         Args:
-            locator: A started one.
+            locator: A started locator.
             group_id: The group.
             identity: This member's.
             on_elected: Called on the polling thread with the elected member and the generation in

@@ -23,18 +23,18 @@ _CONFIG = GroupConfig()
 
 
 class RebalanceListener(Protocol):
-    """Called on the polling thread for items that come and go; items that stay are in no call."""
+    """Called on the polling thread for items that are gained or lost, not for those that stay."""
 
     def on_assigned(self, items: Sequence[Item]) -> object:
-        """Begin with *items*. If it raises, it is called again with them by the next poll."""
+        """Start to work on *items*. If this raises, the next poll calls it with them again."""
         ...
 
     def on_revoked(self, items: Sequence[Item]) -> object:
-        """Give *items* up, by the time this returns. Guarded writes of them still pass."""
+        """Stop working on *items* before this returns. Guarded writes still succeed in it."""
         ...
 
     def on_lost(self, items: Sequence[Item]) -> object:
-        """Stop with *items*, which another member may already have: it is too late to write."""
+        """Stop working on *items*: another member may have them, so it is too late to write."""
         ...
 
 
@@ -61,7 +61,7 @@ class PartitionCoordinator(HoldingCoordinator[Item]):
         """Prepare a member; see `AbstractCoordinator`.
 
         Args:
-            locator: A started one.
+            locator: A started locator.
             group_id: The group.
             subscription: The topics that it takes partitions of; None for all that exist.
             topics: Returns how many partitions each topic has. Called on the leader's polling
@@ -73,7 +73,7 @@ class PartitionCoordinator(HoldingCoordinator[Item]):
             config: The settings of the member.
 
         Raises:
-            UsageError: *subscription* is one text, there is no assignor, or some are cooperative
+            UsageError: *subscription* is one str, there is no assignor, or some are cooperative
                 and some are not.
         """
         held = HeldItems[Item](listener.on_assigned, listener.on_revoked, listener.on_lost)
@@ -103,7 +103,7 @@ class PartitionCoordinator(HoldingCoordinator[Item]):
         """Subscribe to other topics, None for all; a round follows. Any thread may call.
 
         Raises:
-            UsageError: *subscription* is one text.
+            UsageError: *subscription* is one str.
             ClosedError, LifecycleError: As `poll`.
         """
         self._subscription = _checked_subscription(subscription)
@@ -199,7 +199,7 @@ def check_assignment(
     for member, items in assigned.items():
         subscriber = known.get(member)
         if subscriber is None:
-            raise GroupError(f"the assignor has a share for {member!r:.60}, which is no member")
+            raise GroupError(f"the assignor has a share for {member!r:.60}, which is not a member")
         for item in items:
             if item.topic not in subscriber.topics:
                 raise GroupError(f"the assignor gives {item} to {member!r:.60}: not subscribed")
@@ -241,5 +241,5 @@ def _checked_subscription(subscription: object) -> frozenset[str] | None:
         raise UsageError("subscription must be several topics: pass a list")
     topics = cast("Collection[object]", subscription)
     if not all(isinstance(topic, str) for topic in topics):
-        raise UsageError("topics must be texts")
+        raise UsageError("each topic must be a str")
     return frozenset(str(topic) for topic in topics)

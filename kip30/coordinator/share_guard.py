@@ -80,7 +80,7 @@ def parse_guard(text: str) -> ShareGuard:
             return ShareGuard(group, key, check_id(member, "member"), parse_number(since), *items)
     except (InvalidNameError, ValueError):
         pass
-    raise UsageError(f"{text!r:.80} is no guard: pass on what KIP30_GUARD has")
+    raise UsageError(f"{text!r:.80} is not a guard: pass the value of KIP30_GUARD")
 
 
 def _still_has(guard: ShareGuard, found: Assignment) -> bool:

@@ -21,18 +21,18 @@ _CONFIG = GroupConfig()
 
 
 class WorkListener(Protocol):
-    """Called on the polling thread for tasks that come and go; tasks that stay are in no call."""
+    """Called on the polling thread for tasks that are gained or lost, not for those that stay."""
 
     def on_started(self, tasks: Sequence[str]) -> object:
-        """Begin with *tasks*. If it raises, it is called again with them by the next poll."""
+        """Start *tasks*. If this raises, the next poll calls it with them again."""
         ...
 
     def on_stopped(self, tasks: Sequence[str]) -> object:
-        """Stop *tasks*: they are stopped when this returns. Guarded writes of them still pass."""
+        """Stop *tasks* before this returns. Guarded writes still succeed in it."""
         ...
 
     def on_lost(self, tasks: Sequence[str]) -> object:
-        """Stop *tasks*, which another worker may already have: it is too late to write."""
+        """Stop *tasks*: another worker may have them, so it is too late to write."""
         ...
 
 
@@ -54,7 +54,7 @@ class WorkerCoordinator(HoldingCoordinator[str]):
         """Prepare a member; see `AbstractCoordinator`.
 
         Args:
-            locator: A started one.
+            locator: A started locator.
             group_id: The group.
             url: Where the others reach this worker.
             tasks: Returns the names of all tasks. Called on the leader's polling thread, for each

@@ -24,7 +24,7 @@ class Clock(Protocol):
         ...
 
     def wait(self, condition: threading.Condition, timeout: float | None) -> None:
-        """Wait on *condition*, which the caller holds, until notified or *timeout* seconds on.
+        """Wait on *condition*, which the caller holds, until notified or after *timeout* seconds.
 
         May return early.
         """

@@ -47,7 +47,7 @@ from kip30.names import Key
 
 
 class Capability(Enum):
-    """Powers that not every store has; asking for an undeclared one raises `UnsupportedError`."""
+    """Optional features of a store; use of an undeclared one raises `UnsupportedError`."""
 
     COMPARE_AND_SET = "compare-and-set"
     FENCING = "fencing"
@@ -78,7 +78,7 @@ class Limits:
 class Context:
     """Clock, namespace and timeouts that every backend is opened with, besides its own settings.
 
-    A session timeout that *was asked* for is granted or refused; a default one gives way to the
+    A configured session timeout is granted or refused; a default one gives way to the
     timeout that the store grants.
     """
 
@@ -190,7 +190,7 @@ class StorageDriver(ABC):
 
     @abstractmethod
     def write(self, write: Write) -> Future[Version]:
-        """Write one record; answer its version (of a deleted one, the last it had, or a later one).
+        """Write one record and return its version; for a deletion, its last version or a later one.
 
         Deleting what is not there is refused under every condition.
 
@@ -352,7 +352,7 @@ class LeaseSharing(ABC):
     def share(self, lease: Lease) -> int:
         """Return a file descriptor; while a process holds it open, death does not end *lease*.
 
-        It stays the backend's own: callers must pass on a duplicate, and close nothing.
+        It belongs to the backend: callers pass on a duplicate, and must not close it.
 
         Raises: `UsageError` if the lease has ended.
         """

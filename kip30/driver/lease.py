@@ -66,7 +66,7 @@ class Lease:
         return f"{LATE}: {self._trouble}" if self._trouble else LATE
 
     def is_valid(self) -> bool:
-        """Return whether the store cannot have given the lease to anyone else yet.
+        """Return whether the lease holds: until it ends the store cannot grant it to others.
 
         In a forked child it is false: the lease is the parent's.
         """
@@ -92,7 +92,7 @@ class Lease:
             return until if is_valid else min(until, self._clock.now() + margin)
 
     def renewed(self, sent_at: float) -> bool:
-        """Note an acknowledged renewal; false if the lease had ended by then."""
+        """Record an acknowledged renewal; return False if the lease had already ended."""
         with self._lock:
             if self._ended is None and self._clock.now() < self._deadline:
                 self._deadline = max(self._deadline, sent_at + self._span)
@@ -102,7 +102,7 @@ class Lease:
         return False
 
     def renewal_failed(self, error: BaseException) -> None:
-        """Note why a renewal failed, for the reason of the end if no later one succeeds."""
+        """Record why a renewal failed: the reason of the end if no later one succeeds."""
         self._trouble = str(error) or type(error).__name__
 
     def regranted(self, *, sent_at: float, timeout_seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""Writing records in bulk into any store, so that a repetition does no harm and counts right.
+"""Writing records in bulk into any store, so that repetitions are harmless and counts exact.
 
-Each write carries a nonce that is derived from the run, the key and the source's version. What
-finds that nonce at its key has been written by this run before: in an attempt of the same task, or
+Each write carries a nonce derived from the run, the key and the source's version. A write that
+finds its nonce at its key was done by this run before: in an earlier attempt of the task, or
 before the run was resumed. So the counts of outcomes are exact over any number of repetitions.
 """
 
@@ -44,15 +44,15 @@ class Applier:
 
     * A key that is not valid, or data over the store's limit, is rejected before any I/O.
     * Of several records for one key in one call one is written; see `kip30.pipeline.admission`.
-    * A lost answer is looked up. What cannot be found out, and what the store did not take because
-      it did not answer, is unknown: the run is incomplete, and the same call decides it again.
+    * A lost answer is looked up. A write whose outcome stays open, or that was not accepted because
+      the store did not answer, is unknown: the run is incomplete; the same call decides it again.
     * Once a request and all that looked into it had no answer, the rest of the call is not sent.
     * Once the store refuses the fence nothing more is sent, by this call and all later ones:
       all that was not answered otherwise is fenced.
     * If all writes of a batch fail, and any of them because the store cannot be used at all
       (`AuthenticationError`, `StoreError`, `ClosedError`, `LifecycleError`), that error is raised:
-      many unknown outcomes would help no user. If only some writes fail so, those are unknown, and
-      say why. What was written before counts as written when the call is repeated.
+      many unknown outcomes help no user. If only some writes fail like that, they are unknown, and
+      say why. Earlier writes count as written when the call is repeated.
 
     A deletion leaves no nonce behind. If it is repeated, the key is gone already: same.
     """

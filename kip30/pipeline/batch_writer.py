@@ -73,7 +73,7 @@ class BatchWriter:
             if not batch.refused:
                 break
             self._look(batch, decide_over_own if only_own else decide_refused, batch.refused)
-        batch.decide_all(batch.left, WriteOutcome.CONFLICT, "the key changes all the time")
+        batch.decide_all(batch.left, WriteOutcome.CONFLICT, "the key keeps changing")
         batch.raise_if_unusable()
         self._looks_first = batch.met
         return batch.decisions

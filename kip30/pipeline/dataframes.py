@@ -49,7 +49,7 @@ def changes(spark: SparkSession, folder: str | Path) -> DataFrame:
     """
     manifest = read_manifest(Path(folder))
     if manifest.job != FEED_JOB or manifest.arguments["target"] is not None:
-        raise UsageError(f"{folder} is no run of a feed into files")
+        raise UsageError(f"{folder} is not a run of a feed into files")
     is_mapped = manifest.arguments["into"] is not None
     layout = Layout.KIP30 if is_mapped else Layout(manifest.source["layout"])
     schema = from_arrow_schema(journal_schema(layout))

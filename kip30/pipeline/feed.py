@@ -202,7 +202,7 @@ class _Feed:
                 if reason := self._batch():
                     return reason
             if self._stop.is_set:
-                return "stopped: --resume goes on"
+                return "stopped: --resume continues"
             if is_last and not self._consumer.backlog:
                 return ""
             self._progress.feed(self._state())

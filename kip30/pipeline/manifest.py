@@ -162,7 +162,7 @@ class Manifest:
                 waves: Any = [_wave(one) for one in found["waves"]]
                 return cls(**(found | {"waves": waves}))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise StoreError(f"{name} is damaged, or no manifest of kip30's: {error}") from error
+            raise StoreError(f"{name} is damaged, or not a manifest of kip30: {error}") from error
         raise StoreError(
             f"{name} has the format {number!r}: this kip30 reads format {FORMAT}; read it with the"
             " kip30 that wrote it, or begin another run"

@@ -66,7 +66,7 @@ class Mapping:
     def key_of(self, row: Row, *, has_children: bool = False) -> str | Skipped | Rejected:
         """Return the key of a record of `Layout.RAW`, or why it has none.
 
-        *has_children* says whether any record is right below this one, be it ephemeral or rejected
+        *has_children* says whether any record, even ephemeral or rejected, is right below this one
         (`parents`). The node at the top of a tree is a directory also without children.
         """
         if kind_of(row) is Lifetime.EPHEMERAL:

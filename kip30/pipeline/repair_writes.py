@@ -101,7 +101,7 @@ def _with_values(batch: pa.RecordBatch, reader: EntryReader) -> pa.RecordBatch:
 def _value(entry: Entry | StoreError | None, expected: Version) -> tuple[bytes | None, str | None]:
     """Return the value of *entry*, or why it is not the one that the diff saw."""
     if not isinstance(entry, Entry):
-        return None, f"the left side had it at version {expected} and does not have it any more"
+        return None, f"the left side had it at version {expected} and no longer has it"
     if entry.version != expected:
         return None, f"the left side has version {entry.version} by now and had {expected}"
     return entry.data, None

@@ -46,7 +46,7 @@ def verify(folder: Path) -> Iterator[CheckedFile]:
     """
     manifest = read_manifest(folder)
     if manifest.job == FEED_JOB:
-        raise UsageError(f"{folder} is a run of {FEED_JOB}: it verifies its files as it goes on")
+        raise UsageError(f"{folder} is a run of {FEED_JOB}: it verifies its files as it runs")
     if not manifest.done:
         raise UsageError(f"{folder} is not done: finish it with --resume")
     yield from _files_of(folder, manifest)

@@ -279,7 +279,7 @@ def _resumed(path: Path, job: str, arguments: Mapping[str, Any]) -> Manifest:
 def _check_unused(path: Path) -> None:
     if (path / MANIFEST_NAME).exists():
         manifest = read_manifest(path)
-        state = "done" if manifest.done else "not done: --resume goes on with it"
+        state = "done" if manifest.done else "not done: --resume continues it"
         raise UsageError(
             f"{path} holds the run {manifest.run} of {manifest.job}, which is {state};"
             " or name another folder"
@@ -290,7 +290,7 @@ def _check_unused(path: Path) -> None:
     except OSError as error:  # such as a file
         raise UsageError(f"{path} cannot be the folder of a run: {error}") from error
     if others:
-        raise UsageError(f"{path} exists and is no run of kip30's: name another folder")
+        raise UsageError(f"{path} exists and is not a run of kip30: name another folder")
 
 
 def _entered(folder: Path, shown: Path) -> int:

@@ -1,4 +1,4 @@
-"""Settings of Spark's that a caller gives: as pairs, or in a file as ``spark-submit`` reads it."""
+"""Spark settings of a caller: as pairs, or in a file in the format of ``spark-submit``."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +15,7 @@ def settings_of(pairs: Iterable[str]) -> dict[str, str]:
     """Return the settings that *pairs* write as ``KEY=VALUE``; the last one of a key counts.
 
     Raises:
-        UsageError: One of them is not written so, or its key is none of Spark's.
+        UsageError: One is not written like that, or its key is not a Spark setting.
     """
     settings: dict[str, str] = {}
     for pair in pairs:
@@ -24,7 +24,7 @@ def settings_of(pairs: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"--conf {pair}: write it as KEY=VALUE")
         if not key.startswith(_PREFIX):
             raise UsageError(
-                f"--conf {key}=…: no setting of Spark's, which begin with {_PREFIX!r};"
+                f"--conf {key}=…: not a Spark setting: those begin with {_PREFIX!r};"
                 " `kip30 --set` takes settings of kip30's"
             )
         settings[key] = value
@@ -39,14 +39,14 @@ def settings_in(file: Path) -> dict[str, str]:
 
     Raises:
         ConfigError: The file cannot be read, or is no properties file.
-        UsageError: It has a key that is none of Spark's, or one without a value; the message names
+        UsageError: It has a key that is not a Spark setting, or has no value; the message names
             the line.
     """
     settings: dict[str, str] = {}
     for key, value in entries(file).items():
         if not key.startswith(_PREFIX):
             raise UsageError(
-                f"{value.origin}: {key} is no setting of Spark's, which begin with {_PREFIX!r}:"
+                f"{value.origin}: {key} is not a Spark setting: those begin with {_PREFIX!r}:"
                 " leave it out; `kip30 --config FILE` reads settings of kip30's"
             )
         if not (text := value.text.strip(_BLANKS)):

@@ -37,8 +37,8 @@ def note_target(
     before, now = manifest.target, identity_of(target.config)
     if before and now != before and now not in accepted:
         raise UsageError(
-            f"{target.text} is another store than this run has written to: it was {before}, and is"
-            f" {now}; check its configuration, or give --accept-store '{now}' to go on with it"
+            f"{target.text} is not the store that this run wrote to: that was {before}, this is"
+            f" {now}; check its configuration, or give --accept-store '{now}' to continue with it"
         )
     if now != before:
         manifest.target = now

@@ -34,7 +34,7 @@ def decide_refused(write: Write, found: Found) -> Decision | Write:
 def decide_over_own(write: Write, found: Found) -> Decision | Write:
     """Return the outcome of *write*, which replaces or deletes only what the pipeline wrote.
 
-    It is sent with the version that was found, lest a program writes in between.
+    It is sent with the version that was found, so that no program can write in between.
     """
     if isinstance(found, StoreError):
         return _foreign(found)
@@ -44,12 +44,12 @@ def decide_over_own(write: Write, found: Found) -> Decision | Write:
         return equal
     if is_of_pipeline(found.nonce):
         return write._replace(condition=found.version)
-    why = f"a program wrote what is there, at version {found.version}"
+    why = f"a program wrote the existing record, at version {found.version}"
     return Decision(WriteOutcome.CONFLICT, found.version, why)
 
 
 def _foreign(error: StoreError) -> Decision:
-    why = f"what is there is no record of kip30's: {error}"
+    why = f"the key has a record that kip30 cannot read: {error}"
     return Decision(WriteOutcome.CONFLICT, None, why)
 
 
@@ -65,7 +65,7 @@ def _decide_without(write: Write) -> Decision | Write:
         return Decision(WriteOutcome.SAME, None, "the key is not there")
     if write.condition is Condition.ANY or write.condition is Condition.ABSENT:
         return write
-    return Decision(WriteOutcome.CONFLICT, None, "the key is not there any more")
+    return Decision(WriteOutcome.CONFLICT, None, "the key no longer exists")
 
 
 def _decide_with_other(write: Write, version: Version) -> Decision | Write:

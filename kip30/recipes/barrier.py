@@ -277,7 +277,7 @@ class BarrierRequests:
 
 
 _UNCONFIRMED = (
-    "the store has not confirmed that the barrier was left: a round may count this caller still"
+    "the store has not confirmed that the barrier was left: a round may still count this caller"
 )
 _HIDDEN = "the session was lost, and rounds have opened since: one of them may have let this pass"
 
@@ -295,11 +295,11 @@ class Barrier(Closeable):
     """
 
     def __init__(self, locator: PluginLocator, name: str, parties: int) -> None:
-        """Make a barrier of *locator*'s store; nothing is sent.
+        """Create a barrier object for the store of *locator*; nothing is sent.
 
         Args:
-            locator: A started one.
-            name: The barrier's: the same for all that wait for each other.
+            locator: A started locator.
+            name: The barrier's name: the same for all callers that wait for each other.
             parties: How many pass together, 1,000 at most.
 
         Raises:
@@ -322,7 +322,7 @@ class Barrier(Closeable):
             UsageError: The store has another number of parties than this object; *timeout_seconds*
                 is negative or not a number. Nothing waits.
             UnsupportedError: The store has no ``compare-and-set``.
-            AuthenticationError, StoreError: The store will not take it.
+            AuthenticationError, StoreError: The store refuses it.
         """
         return self._requests.line.take(self._requests.wait(timeout_seconds))
 

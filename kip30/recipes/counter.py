@@ -44,11 +44,11 @@ class Counter:
     change is lost and none is done twice, even if an answer of the store is lost.
 
     Every method may raise `ClosedError` or `LifecycleError` (nothing was sent), `UnsupportedError`
-    if the store has no ``compare-and-set``, and `StoreError` if the record is none of a counter.
+    if the store has no ``compare-and-set``, and `StoreError` if the record is not a counter.
     """
 
     def __init__(self, locator: PluginLocator, name: str) -> None:
-        """Make a counter of *locator*'s store; nothing is sent.
+        """Create a counter object for the store of *locator*; nothing is sent.
 
         Raises:
             InvalidNameError: *name* is not a valid name, or has more than 239 bytes after escaping.
@@ -100,7 +100,7 @@ class Counter:
         """Replace the number by the result of *following*; if that is None, leave it."""
         until = time.monotonic() + self._seconds
         if not self._changing.acquire(timeout=self._seconds):
-            raise UnavailableError("other threads have used the counter all the time")
+            raise UnavailableError("other threads used the counter the whole time")
         try:
             return self._changed(following, until)
         finally:
@@ -143,5 +143,5 @@ class Counter:
         if found is None:
             return None
         if not isinstance(found.value, int):
-            raise StoreError(f"{self._key!r} holds {found.value!r:.60}, which is no number")
+            raise StoreError(f"{self._key!r} holds {found.value!r:.60}, which is not a number")
         return Versioned(found.value, found.version)

@@ -49,7 +49,7 @@ class Grip(Closeable):
 
     @property
     def token(self) -> int:
-        """Greater than the token of every earlier grip that excluded this one.
+        """The token: greater than that of every earlier grip that excluded this one.
 
         Grips that may be held together, as those of readers, have no promised order.
         """
@@ -57,7 +57,7 @@ class Grip(Closeable):
 
     @property
     def lost(self) -> threading.Event:
-        """Set once it has ended, by release or loss, for threads that wait for that."""
+        """An event that is set once the grip has ended, by release or loss."""
         return self.held.lost
 
     @property
@@ -78,12 +78,12 @@ class Grip(Closeable):
         try:
             self.held.check()
         except DefiniteError as error:
-            raise GripLostError(f"it is not held any more: {error}") from error
+            raise GripLostError(f"it is no longer held: {error}") from error
 
     def release(self) -> None:
         """Release it: locally at once, and in the store when this returns. Idempotent.
 
-        In a forked child nothing happens: the parent still holds it.
+        Does nothing in a forked child: the parent still holds it.
 
         Raises:
             OutcomeUnknownError: The store did not confirm it by the operation timeout. The

@@ -222,13 +222,13 @@ class Lock(Closeable):
     def __init__(
         self, locator: PluginLocator, name: str, *, fair: bool = False, about: str = ""
     ) -> None:
-        """Make a lock of *locator*'s store; nothing is sent.
+        """Create a lock object for the store of *locator*; nothing is sent.
 
         Args:
-            locator: A started one.
-            name: The lock's: the same for all that exclude each other.
+            locator: A started locator.
+            name: The name of the lock: the same for all callers that exclude each other.
             fair: Whether callers acquire it in the order of their arrival.
-            about: What `holder` shows of its holder.
+            about: A text about this caller, which `holder` shows.
 
         Raises:
             InvalidNameError: *name* is not a valid name, or has more than 242 bytes after escaping.
@@ -242,9 +242,9 @@ class Lock(Closeable):
         makes one attempt, and ends with the answer to it, or by the operation timeout.
 
         Raises:
-            NotAcquiredError: Not held within *timeout_seconds*. No wait for it remains.
+            NotAcquiredError: Not held within *timeout_seconds*. The request is withdrawn.
             UsageError: *timeout_seconds* is negative or not a number. Nothing was sent.
-            AuthenticationError, StoreError: The store will not take it. Nothing is held.
+            AuthenticationError, StoreError: The store refuses it. Nothing is held.
         """
         return self._requests.election.take(self._requests.acquire(timeout_seconds))
 

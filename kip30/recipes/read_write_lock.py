@@ -65,11 +65,11 @@ class ReadWriteLock(Closeable):
     """
 
     def __init__(self, locator: PluginLocator, name: str) -> None:
-        """Make a lock of *locator*'s store; nothing is sent.
+        """Create a lock object for the store of *locator*; nothing is sent.
 
         Args:
-            locator: A started one.
-            name: The lock's: the same for all that exclude each other. `Lock` has other names.
+            locator: A started locator.
+            name: The lock's name: the same for all callers. Names of a `Lock` are separate.
 
         Raises:
             InvalidNameError: *name* is not a valid name, or has more than 231 bytes after escaping.
@@ -84,9 +84,9 @@ class ReadWriteLock(Closeable):
         caller that tries is in the line for that moment, and may delay others for as long.
 
         Raises:
-            NotAcquiredError: Not held within *timeout_seconds*. No wait for it remains.
+            NotAcquiredError: Not held within *timeout_seconds*. The request is withdrawn.
             UsageError: *timeout_seconds* is negative or not a number. Nothing was sent.
-            AuthenticationError, StoreError: The store will not take it. Nothing is held.
+            AuthenticationError, StoreError: The store refuses it. Nothing is held.
         """
         return self._requests.line.take(self._requests.read(timeout_seconds))
 

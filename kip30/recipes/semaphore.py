@@ -114,11 +114,11 @@ class Semaphore(Closeable):
     """
 
     def __init__(self, locator: PluginLocator, name: str, permits: int) -> None:
-        """Make a semaphore of *locator*'s store; nothing is sent.
+        """Create a semaphore object for the store of *locator*; nothing is sent.
 
         Args:
-            locator: A started one.
-            name: The semaphore's: the same for all that share the permits.
+            locator: A started locator.
+            name: The semaphore's name: the same for all callers that share the permits.
             permits: How many there are in all, over all clients.
 
         Raises:
@@ -136,10 +136,10 @@ class Semaphore(Closeable):
         delay others for as long.
 
         Raises:
-            NotAcquiredError: Not held within *timeout_seconds*. No wait for them remains.
+            NotAcquiredError: Not held within *timeout_seconds*. The request is withdrawn.
             UsageError: There are never that many, or the store has another number of permits than
                 this object; *timeout_seconds* is negative or not a number. Nothing is held.
-            AuthenticationError, StoreError: The store will not take it. Nothing is held.
+            AuthenticationError, StoreError: The store refuses it. Nothing is held.
         """
         return self._requests.line.take(self._requests.acquire(permits, timeout_seconds))
 

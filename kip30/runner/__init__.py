@@ -26,7 +26,7 @@ What is *not* promised:
   uninterruptible sleep, or one that changed to a user the runner may not signal.
 * Leadership that a store takes away before the lease's end may already belong to another candidate
   when the runner learns of it. Fence writes that must not happen then (`KIP30_EPOCH`).
-* That a stopped job goes on. `kip30.runner.terminal` has how a command uses the terminal: Ctrl-Z
+* That a stopped job continues. `kip30.runner.terminal` describes the terminal of a command: Ctrl-Z
   stops command and runner, the guard ends the command before the lease can end, and the runner
   waits again once it is continued. A command of `run_items` has no terminal.
 """

@@ -39,7 +39,7 @@ class _ItemHandover(Handover[GroupItem]):
         super().__init__()
         # The generation in which the member got each item that it has.
         self._assigned: dict[Item, int] = {}
-        # What the runner has and has not given up.
+        # The items that the runner has and has not given up.
         self._held: dict[Item, GroupItem] = {}
         # The items that are assigned and not held.
         self._free: set[Item] = set()

@@ -219,11 +219,11 @@ class GuardHandle(Closeable):
     def end(self) -> str:
         """Return in words what ended the guard, once `report` has returned None. Blocks until then.
 
-        The kernel sends SIGKILL for want of memory, and for a guard that has stood still.
+        The kernel sends SIGKILL if memory runs out, or to a guard that has stalled.
         """
         status = self._process.wait()
         if self._was_stuck:
-            return "the guard process stood still and was killed"
+            return "the guard process had stalled and was killed"
         if status >= 0:
             return f"the guard process ended with status {status}"
         reason = " (out of memory? see the kernel's log)" if status == -signal.SIGKILL else ""

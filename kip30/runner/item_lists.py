@@ -161,7 +161,7 @@ def _checked(items: Sequence[str]) -> Sequence[str]:
     seen: set[str] = set()
     for item in items:
         if item in seen:
-            raise UsageError(f"an item may be in the list once, not twice: {item!r:.60}")
+            raise UsageError(f"an item must not be in the list twice: {item!r:.60}")
         check_item(item)
         seen.add(item)
     return items

@@ -51,7 +51,7 @@ class Job:
         check_id(self.service, "service")
         check_id(self.candidate, "candidate")
         if "\0" in self.service + self.candidate:
-            raise InvalidNameError("no NUL in a service or candidate a command is run for")
+            raise InvalidNameError("the names of service and candidate cannot contain a NUL")
 
 
 class TermCommand:
@@ -77,7 +77,7 @@ def check_command(command: Sequence[str], grace_seconds: float) -> None:
     if not command:
         raise UsageError("there is no command to run")
     if any("\0" in word for word in command):
-        raise UsageError("no NUL in a command: no program can get one")
+        raise UsageError("a command cannot contain a NUL")
     if not 0 <= grace_seconds <= LONGEST_GRACE_SECONDS:
         raise UsageError(
             f"a grace of {grace_seconds:g} s is not possible:"

@@ -29,7 +29,7 @@ class GuardPauses:
     """Backoff before a guard that was killed is replaced.
 
     Each attempt to lead writes to the store, so a guard that is killed at once again and again,
-    for want of memory, must not be replaced at once. One that has worked for a while is.
+    for lack of memory, must not be replaced at once. One that has worked for a while is.
     """
 
     def __init__(self) -> None:

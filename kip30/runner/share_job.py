@@ -55,7 +55,7 @@ class ShareJob:
         check_command(self.command, self.grace_seconds)
         check_id(self.group, "group")
         if "\0" in self.group:
-            raise InvalidNameError("no NUL in the name of a group that a command is run for")
+            raise InvalidNameError("the name of the group cannot contain a NUL")
 
 
 class ShareCommand(Closeable):

@@ -8,8 +8,8 @@
     PAUSED -- the share is wanted back, or lost --> WAITING
     any -- a signal, the end of the time to wait --> over
 
-A share is given up after all processes that were started for it are gone, never before. What is
-lost has ended by its own deadline; the guard has ended its processes by then.
+A share is given up after all processes that were started for it are gone, never before. A share
+that is lost has ended by its deadline; the guard has ended its processes by then.
 
 The pause is 1 s, doubles up to 60 s, and is 1 s again for another share, or after a run that took
 longer than 60 s.

@@ -19,7 +19,7 @@ _TURN_SECONDS = 0.1
 
 
 class Poller(Generic[T]):
-    """Asks for a term or a share until there is one; an outage of the store is said once."""
+    """Asks for a term or a share until there is one; reports an outage of the store once."""
 
     def __init__(
         self,

@@ -273,13 +273,13 @@ def _is_own(module: str) -> bool:
 
 def _checked(found: object, what: str) -> type[Backend]:
     if not (isinstance(found, type) and issubclass(found, Backend)):
-        raise ConfigError(f"{what} is no subclass of kip30.driver.Backend but {found!r}")
+        raise ConfigError(f"{what} is not a subclass of kip30.driver.Backend: {found!r}")
     missing = [name for name in _REQUIRED if not hasattr(found, name)]
     missing += sorted(found.__abstractmethods__)
     if missing:
         raise ConfigError(f"{what} lacks {', '.join(missing)}")
     if not is_dataclass(found.settings_class):
-        raise ConfigError(f"{what} has a settings_class that is no dataclass")
+        raise ConfigError(f"{what} has a settings_class that is not a dataclass")
     return found
 
 

@@ -53,7 +53,7 @@ class HandleCallbacks:
             self._store.unsubscribe(subscription)
 
     def remove(self, target: Target, callback: Callable[[Any], object]) -> None:
-        """Start no call of *callback* after this returns; if it is not there, do nothing.
+        """Remove *callback*, if it was added: no call of it starts after this returns.
 
         If it was not added here, but through other handles of the locator, it is removed there.
         In a forked child nothing happens: no callback of the parent is called there.

@@ -98,7 +98,7 @@ class Leadership(LeaseBound):
         super().end(reason)
 
     def let_go(self) -> None:
-        """Go on: no work is left under it."""
+        """Wake the campaign: no work is left under the term."""
         if self._reason is not None:
             self._wake()
 

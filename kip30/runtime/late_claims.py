@@ -18,7 +18,7 @@ LATE_SECONDS = 600.0
 
 
 def forget_at(context: Context) -> float:
-    """Return until when a request may still be applied that was sent by now and not answered."""
+    """Return until when an unanswered request that has been sent by now may be applied."""
     return context.clock.now() + max(LATE_SECONDS, context.session_timeout_seconds)
 
 

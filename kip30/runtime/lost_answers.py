@@ -125,8 +125,8 @@ def _read(
         return wait(driver.read((write.key,)))[0]
     except Kip30Error as failure:
         raise OutcomeUnknownError(
-            f"the answer to a write of {str(write.key)!r} was lost, and so was the attempt to look"
-            f" it up ({failure}): read the key before trying again"
+            f"the answer to a write of {str(write.key)!r} was lost, and reading the record failed,"
+            f" too ({failure}): read the key before trying again"
         ) from error
 
 

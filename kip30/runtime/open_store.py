@@ -124,7 +124,7 @@ class OpenStore:
         """
         self.require(Capability.LEASE_SHARING)
         if not isinstance(self.backend, LeaseSharing):
-            raise UnsupportedError(f"store {self.backend.name!r} declares what it cannot do")
+            raise UnsupportedError(f"store {self.backend.name!r} declares a capability it lacks")
         return self.backend.share(lease)
 
     def encode(self, codec: Codec[T], value: T) -> bytes:

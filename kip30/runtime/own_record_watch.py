@@ -13,7 +13,7 @@ from kip30.runtime.subscriptions import Feed
 log: logging.Logger = logging.getLogger(__name__)
 
 _SETTLED = 1 / 3
-"""After which part of the session timeout a member begins to watch; short-lived ones never do."""
+"""Fraction of the session timeout after which a member watches; short-lived ones never do."""
 
 
 class OwnRecordWatch:

@@ -1,11 +1,11 @@
 """The work that runs under a term: its callbacks, and the blocks of `LeaderElection.lead`.
 
 A term ends locally at once, but the work under it takes a moment to stop. The term is not released
-in the store before that work has let go, so that no other candidate begins while it still goes on.
+in the store before that work has let go, so that no other candidate begins while it still runs.
 It can hold the service no longer than the lease would have lasted without another renewal.
 
 The work itself may end the term: a callback that resigns, or a block that closes the locator. Such
-work lets go by that, and nothing waits for it.
+work has then let go, and nothing waits for it.
 """
 
 import os
@@ -25,7 +25,7 @@ class ThreadOrTask(NamedTuple):
     task: object | None = None
 
     def runs(self, work: "TermWork") -> bool:
-        """Return whether *work* cannot go on before the code that this runs goes on.
+        """Return whether *work* cannot continue before the code that this runs continues.
 
         A thread that waits holds up all tasks of its loop, a task only itself.
         """
@@ -73,7 +73,7 @@ class TermWork:
 
     Attributes:
         runner: The thread or task that runs it; None while it waits, or if that is not known.
-        lasts: Whether it goes on after its runner has ended the term: then it has not let go by
+        lasts: Whether it continues after its runner has ended the term: then it has not let go by
             that, but the runner cannot wait for it.
     """
 
@@ -98,7 +98,7 @@ class TermWork:
         self.runner, self.lasts, self._runs_first = present_runner(), False, None
 
     def present_runner(self) -> ThreadOrTask | None:
-        """Return the thread or task that must go on so that this can."""
+        """Return the thread or task that must continue before this can."""
         first = self._runs_first() if self._runs_first is not None else None
         return self.runner if first is None else first.runner
 
@@ -157,7 +157,7 @@ class WorkInProgress:
         self._drop(term, lambda one: not one.lasts and caller.runs(one))
 
     def end_all_of(self, runner: ThreadOrTask) -> None:
-        """Note that *runner* goes on no further: all its work has ended."""
+        """Record that *runner* does not continue: all its work has ended."""
         with self._changed:
             terms = list(self._work)
         for term in terms:
@@ -168,7 +168,7 @@ class WorkInProgress:
         return term in self._work and self._clock.now() < term.held_until
 
     def holds_caller(self, term: Holdable) -> bool:
-        """Return whether *term* is held by work that cannot go on before the caller does."""
+        """Return whether *term* is held by work that cannot continue before the caller does."""
         caller = present_runner()
         with self._changed:
             return self.is_held(term) and any(map(caller.runs, self._work[term]))

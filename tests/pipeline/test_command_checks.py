@@ -226,7 +226,7 @@ def test_raw_targets_are_not_supported(shell: Shell) -> None:
 
 @pytest.mark.parametrize(
     ("folder", "told"),
-    [("full", "is no run of kip30's"), ("done", "which is done"), ("begun", "--resume goes on")],
+    [("full", "is not a run of kip30"), ("done", "which is done"), ("begun", "--resume continues")],
 )
 def test_a_folder_in_use_is_refused(shell: Shell, folder: str, told: str) -> None:
     _run(shell.folder / "done", done=True)

@@ -154,7 +154,7 @@ def test_a_position_that_is_lost_leaves_the_run_incomplete(
     shutil.rmtree(out / "scratch")
     result = _kip30("snapshot", file, "--out", out, "--resume")
     assert result.exit_code == Status.INCOMPLETE, result.stderr
-    assert "the same with --resume goes on" in result.stderr
+    assert "the same with --resume continues" in result.stderr
     assert (out / "report.json").exists()
 
 

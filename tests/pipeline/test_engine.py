@@ -115,7 +115,7 @@ def test_ctrl_c_ends_every_process_and_leaves_a_run_to_resume(tmp_path: Path) ->
         assert process.wait(SECONDS * time_scale()) == Status.INTERRUPTED, log.read_text()
         # A child of a process that has ended may stay until the system notes its end.
         eventually(lambda: not [one for one in family if one.is_running()])
-    assert "the same with --resume goes on" in log.read_text()
+    assert "the same with --resume continues" in log.read_text()
     assert "Traceback" not in log.read_text()
     manifest = read_manifest(run)
     assert not manifest.done

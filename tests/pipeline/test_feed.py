@@ -249,7 +249,7 @@ def test_p56_no_other_store_is_made_equal(
     assert all_of(target) == before
     config.write_text(written)
     target.write_text(re.sub("namespace=.*", "namespace=elsewhere", target.read_text()))
-    with pytest.raises(UsageError, match="another store than this run has written to"):
+    with pytest.raises(UsageError, match="not the store that this run wrote to"):
         once(spark, config, tmp_path / "run", target=target)
     assert all_of(target) == {}
 

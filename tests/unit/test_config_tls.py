@@ -159,7 +159,7 @@ def test_an_authority_that_strict_clients_refuse_is_named_as_the_fault(
     client.verify_flags |= ssl.VERIFY_X509_STRICT
     said = _refusal(client, server)
     advice = tls_advice(said, prefix="plugin.x.tls", addresses="plugin.x.hosts")
-    assert "Python 3.13 and newer demand" in advice
+    assert "Python 3.13 and newer enforce" in advice
     assert "must hold the authority" not in advice
 
 
@@ -182,7 +182,7 @@ def test_a_key_log_that_cannot_be_written_is_named(
     files: TlsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "none" / "keys"))
-    with pytest.raises(ConfigError, match=r"none/keys: let \$SSLKEYLOGFILE name a file") as raised:
+    with pytest.raises(ConfigError, match=r"none/keys: set \$SSLKEYLOGFILE to a file") as raised:
         files.context()
     assert "PEM" not in str(raised.value)
 

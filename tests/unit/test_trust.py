@@ -348,7 +348,7 @@ def test_a_link_that_leads_nowhere_is_no_missing_file(place: Place) -> None:
 
 def test_a_pipe_that_is_found_is_refused_at_once(place: Place) -> None:
     os.mkfifo(place.properties)
-    with pytest.raises(ConfigError, match="no regular file"):
+    with pytest.raises(ConfigError, match="not a regular file"):
         load()
 
 
@@ -415,7 +415,7 @@ def test_a_reference_to_a_device_is_refused_at_once(target: str) -> None:
 
 def test_a_reference_to_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ConfigError, match="pipe: no regular file"):
+    with pytest.raises(ConfigError, match="pipe: not a regular file"):
         _password(f"${{file:{tmp_path}/pipe}}")
 
 

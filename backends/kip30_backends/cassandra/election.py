@@ -283,7 +283,7 @@ class CassandraElection(ElectionDriver):
         """
         if time.monotonic() >= bid.until:
             raise UnavailableError(
-                f"gave up claiming {bid.claim_row.scope!r}: other clients write it all the time;"
+                f"gave up claiming {bid.claim_row.scope!r}: other clients keep writing it;"
                 " nothing was claimed"
             )
         known = self._known.get(bid.claim_row.scope, Service())

@@ -58,7 +58,7 @@ _ALL = (
     Advice(
         _TLS,
         "EOF occurred",
-        "it wants to see a certificate: set plugin.cassandra.tls.cert and plugin.cassandra.tls.key;"
+        "it requires a certificate: set plugin.cassandra.tls.cert and plugin.cassandra.tls.key;"
         " if they are set, " + _UNTRUSTED,
     ),
     Advice(_TLS, "", "check plugin.cassandra.tls.*"),
@@ -97,7 +97,7 @@ _ALL = (
     Advice(
         "ReadFailure",
         "UNKNOWN from",
-        "the log of that node has the reason. If it tells of tombstones, " + _DELETIONS,
+        "the log of that node has the reason. If it mentions tombstones, " + _DELETIONS,
     ),
     Advice(
         "ReadFailure",

@@ -86,7 +86,7 @@ class CassandraMembership(MembershipDriver):
         if time.monotonic() >= bid.until:
             raise UnavailableError(
                 f"gave up claiming {bid.claim_row.name!r} in {bid.claim_row.scope!r}: other clients"
-                " write the group all the time; nothing was claimed"
+                " keep writing the group; nothing was claimed"
             )
         calls, claims = self._calls, self._claims
         sent_at, rev = claims.now(), calls.revisions.next(bid.claim_row.place)

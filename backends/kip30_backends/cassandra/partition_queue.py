@@ -145,7 +145,7 @@ def _of_an_age(requests: list[J], now: float) -> tuple[list[J], list[J]]:
 
 
 def _too_late() -> UnavailableError:
-    return UnavailableError("its turn did not come in time")
+    return UnavailableError("timed out in this client's queue: nothing was sent")
 
 
 T = TypeVar("T")

@@ -217,7 +217,7 @@ def clock_skew_of(readings: Sequence[ClockReading], margin_seconds: float) -> st
         raise StoreError(
             f"the clock of Cassandra at {last.node} is {apart:.1f} s ahead of the one at"
             f" {first.node}: claims may end there while their holders still rely on them;"
-            " have NTP set the clocks of all nodes"
+            " synchronize the clocks of all nodes by NTP"
         )
     return f"{_agreement(readings, apart)}this one {_here((first.ahead + last.ahead) / 2)}"
 
@@ -235,7 +235,7 @@ def _here(nodes_ahead: float) -> str:
     side = "behind" if nodes_ahead > 0 else "ahead"
     if away < _MUCH:
         return f"{1000 * away:.0f} ms {side}"
-    return f"{away:.1f} s {side}, which makes writes slower: have NTP set it"
+    return f"{away:.1f} s {side}, which makes writes slower: synchronize it by NTP"
 
 
 def _asked(

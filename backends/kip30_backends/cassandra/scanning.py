@@ -366,8 +366,8 @@ class CassandraScanner(ScanDriver):
         store = self._identity(columns)
         if at is not None and at.store != store:
             raise PositionLostError(
-                f"the position is of {at.store}, and this is {store}: the number of a table is"
-                " another one when it was made again"
+                f"the position is of {at.store}, and this is {store}: a table that was"
+                " created again has another number"
             )
         if self._opened is None or self._opened.store != store:
             self._opened = _Opened(store, self._prepared(columns))

@@ -63,14 +63,14 @@ def _address_map(written: str) -> dict[Address, Address]:
     one = addresses(DEFAULT_PORT).read
     pairs = [part.partition("=") for part in written.split(",")]
     if not all(reached for _, _, reached in pairs):
-        raise ValueError("write told=reached, as in 10.0.0.1:9042=db1.example.com:9042")
+        raise ValueError("write reported=reachable, as 10.0.0.1:9042=db1.example.com:9042")
     return {one(told.strip())[0]: one(reached.strip())[0] for told, _, reached in pairs}
 
 
 keyspace: Parser[str] = Parser(_keyspace, "name of a keyspace")
 replication: Parser[Replication] = Parser(_replication, "number of copies, or dc=number,dc=number")
 address_map: Parser[dict[Address, Address]] = Parser(
-    _address_map, "told=reached pairs of addresses, comma separated"
+    _address_map, "reported=reachable pairs of addresses, comma separated"
 )
 
 
@@ -82,7 +82,7 @@ class CassandraSettings:
         "plugin.cassandra.contact.points",
         addresses(DEFAULT_PORT),
         default=f"127.0.0.1:{DEFAULT_PORT}",
-        doc="nodes that are asked first; they tell of all others",
+        doc="nodes that are contacted first; they report all others",
     )
     keyspace: str = setting(
         "plugin.cassandra.keyspace", keyspace, default="kip30", doc="where the tables are"
@@ -104,7 +104,7 @@ class CassandraSettings:
         "plugin.cassandra.create",
         boolean,
         default="true",
-        doc="whether to make keyspace and tables that are missing; else they must be there",
+        doc="whether to create the keyspace and tables if missing; else they must exist",
     )
     renewal_seconds: float | None = setting(
         "plugin.cassandra.le.renew.ttl.period.ms",
@@ -117,7 +117,7 @@ class CassandraSettings:
         "plugin.cassandra.lr.pull.period.ms",
         milliseconds(minimum=10),
         default=500,
-        doc="pause between two looks at what is observed: listeners hear that late",
+        doc="interval at which observed records are polled, and so the delay of listeners",
     )
     user: str | None = setting(
         "plugin.cassandra.user", text, default=None, doc="role, if the cluster demands a login"
@@ -134,8 +134,8 @@ class CassandraSettings:
         "plugin.cassandra.address.map",
         address_map,
         default=None,
-        doc="told=reached: where a node is reached whose own address, as the nodes tell it, is not"
-        " the one to use, behind a proxy or a translation of addresses",
+        doc="reported=reachable: replaces an address that nodes report and clients cannot reach, as"
+        " behind a proxy or NAT",
     )
 
     def __post_init__(self) -> None:

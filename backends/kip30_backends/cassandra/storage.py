@@ -105,7 +105,7 @@ class BatchedWrites:
         try:
             return [self._statement(queued, rev)]
         except Exception as error:  # noqa: BLE001  the driver raises what it likes
-            reason = f"{str(queued.write.key)!r} cannot be written so: {error}"
+            reason = f"{str(queued.write.key)!r} cannot be written: {error}"
             fail(queued.answer, StoreError(reason))
             return []
 

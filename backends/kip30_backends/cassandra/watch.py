@@ -124,14 +124,14 @@ class Poll:
         """Log *error*; the first one that will not pass by itself as a warning."""
         if isinstance(error, StoreError | AuthenticationError) and not self._warned:
             self._warned = True
-            _log.warning("listeners hear of no changes until this is mended: %s", error)
+            _log.warning("listeners are not notified until this is fixed: %s", error)
         elif isinstance(error, ClosedError):
             return  # nothing is retried; a line for each watch would fill a log
         elif error is not None:
             _log.info("retrying a watch after: %s", error)
         elif self._warned:
             self._warned = False
-            _log.warning("listeners hear of changes again")
+            _log.warning("listeners are notified again")
 
 
 class WholePoll(Poll):

@@ -118,7 +118,7 @@ class Resources:
         try:
             self.sessions.current(requests)
         except AuthenticationError:
-            _log.info("the token may open no session: nothing can be joined or led with it")
+            _log.info("the token may not open a session: this client can neither join nor lead")
 
     def _read_something(self, seconds: float) -> None:
         """Read something that the token may read: it may lack some of kip30's permissions."""

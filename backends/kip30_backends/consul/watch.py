@@ -122,7 +122,7 @@ class Watches:
             self._calls.pool.do(self._read_members)
         except Kip30Error as error:
             self._reads_members = False
-            _log.info("members are not looked at: %s", str(error))
+            _log.info("own members are not read: %s", str(error))
 
     def _read_members(self) -> None:
         with self._lock:
@@ -130,7 +130,7 @@ class Watches:
         try:
             SharedPoll(self._states, self._calls).read(watches)
         except Kip30Error as error:
-            _log.info("members are read again later: %s", str(error))
+            _log.info("own members will be read again: %s", str(error))
         finally:
             self._reads_members = False
 
@@ -173,7 +173,7 @@ class Watches:
         try:
             query.thread.start()
         except RuntimeError as error:
-            raise UnavailableError(f"nobody would listen: {error}") from error
+            raise UnavailableError(f"no thread to spare for the watch: {error}") from error
         self._threads = {query.thread, *filter(threading.Thread.is_alive, self._threads)}
         return query
 

@@ -186,7 +186,7 @@ class Resources:
             except OSError as error:
                 _log.warning(
                     "no inotify (%s; see fs.inotify.max_user_instances and max_user_watches):"
-                    " looking for changes from time to time",
+                    " polling for changes",
                     error.strerror,
                 )
         try:

@@ -273,10 +273,10 @@ class EmbeddedScanner(ScanDriver):
         with self._reading(until) as copy:
             seen = int(after.at)
             if after.store != until.store:
-                raise PositionLostError(f"{self._file} was made again since revision {seen}")
+                raise PositionLostError(f"{self._file} was created again since revision {seen}")
             if seen > int(until.at) or _row(copy, _OLDEST)[0] > seen + 1:
                 raise PositionLostError(
-                    f"{self._file} has forgotten what changed after revision {seen}: read it whole"
+                    f"{self._file} no longer has the changes after revision {seen}: read it whole"
                 )
             place = (seen, self._root(copy), KINDS[Kind.VALUE])
             changes = [change_of(*row) for row in _rows(copy, _CHANGES, place)]

@@ -417,7 +417,7 @@ class Renewal:
             raise
         if not running:
             self._thread = None
-            raise UnavailableError("the system has no thread to spare that renews the session")
+            raise UnavailableError("the system has no thread to spare for renewing the session")
 
     def _run(self) -> None:
         while self._goes_on():

@@ -39,8 +39,8 @@ class EmbeddedSettings:
         path,
         default=lambda: str(default_directory()),
         shown="${XDG_STATE_HOME:-~/.local/state}/kip30",
-        doc="directory of the state, of processes of one machine; made with mode 0700 if its parent"
-        " is there",
+        doc="directory shared by processes of one machine; created with mode 0700 if its parent"
+        " exists",
     )
     synchronous: str = setting(
         "plugin.embedded.synchronous",
@@ -52,17 +52,17 @@ class EmbeddedSettings:
         "plugin.embedded.liveness",
         choice("auto", "ofd", "record"),
         default="auto",
-        doc="file locks that show a session alive: ofd where the system has them, else record",
+        doc="file locks that prove a session alive: ofd where the system has them, else record",
     )
     notify: str = setting(
         "plugin.embedded.notify",
         choice("auto", "inotify", "poll"),
         default="auto",
-        doc="how observers hear of changes: inotify where the system has it, else polling",
+        doc="how observers are notified of changes: inotify if the system has it, else polling",
     )
     poll_seconds: float = setting(
         "plugin.embedded.poll.ms",
         milliseconds(minimum=5, maximum=10_000),
         default="50",
-        doc="how often observers look when polling",
+        doc="interval at which observers poll",
     )

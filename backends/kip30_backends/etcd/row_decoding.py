@@ -273,7 +273,7 @@ def _shown(key: bytes) -> str:
 
 
 def _no_key(key: bytes) -> InvalidNameError:
-    return InvalidNameError(f"{_shown(key)!r} is no key of kip30")
+    return InvalidNameError(f"{_shown(key)!r} is not a key of kip30")
 
 
 def _owner(lease: int) -> str:

@@ -169,7 +169,7 @@ class StreamWatchdog:
     def _answered(self, answer: Future[None]) -> None:
         error = answer.exception()
         if isinstance(error, UnavailableError):
-            _log.info("listening anew, for the server fell silent: %s", error)
+            _log.info("reopening the watch, because the server does not respond: %s", error)
             self._stream.close()
         else:
             self.keep()

@@ -282,7 +282,7 @@ def _member(node: Znode | NoAuth, path: str) -> Entry:
     if isinstance(node, NoAuth):
         raise StoreError(f"{path} belongs to another client: {node}")
     if not node.stat.owner:
-        raise StoreError(f"{path} is no member of kip30's: it does not end with a session")
+        raise StoreError(f"{path} is not a member of kip30: it does not end with a session")
     return entry_of(node, incarnation_of(node.stat), path)[1]
 
 

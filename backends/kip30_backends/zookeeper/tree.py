@@ -334,7 +334,7 @@ def leader_of(node: Znode, path: str) -> tuple[str, Entry]:
     """
     name, entry = entry_of(node, Version(0), path)
     if len(entry.data) < _EPOCH.size:
-        raise StoreError(f"{path} is no leader of kip30's: remove it, or use another namespace")
+        raise StoreError(f"{path} is not a leader of kip30: remove it, or use another namespace")
     (epoch,) = _EPOCH.unpack_from(entry.data)
     return name, Entry(Version(epoch), entry.nonce, entry.data[_EPOCH.size :])
 

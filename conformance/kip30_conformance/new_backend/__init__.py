@@ -24,11 +24,11 @@ def write(name: str, folder: Path) -> list[Path]:
         ConfigError: The name cannot be used, or the folder exists. Nothing was written.
     """
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} is no name of a backend: lower case letters, digits and _")
+        raise ConfigError(f"{name!r} is not a backend name: use lower case letters, digits and _")
     if name in _TAKEN:
         raise ConfigError(f"{name!r} is a backend of kip30: choose another name")
     if folder.exists():
-        raise ConfigError(f"{folder} is there already: choose another folder with --out")
+        raise ConfigError(f"{folder} exists already: choose another folder with --out")
     words = {"name": name, "package": f"kip30_{name}", "Name": _class_name(name)}
     written = list[Path]()
     _write_all(files(__name__) / "template", folder, words, written)

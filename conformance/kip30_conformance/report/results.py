@@ -87,7 +87,7 @@ class Check:
         """A note about the machine that matters for this check; "" if there is none."""
         if not self.stalled_seconds:
             return ""
-        return f"the suite's process stood still for {self.stalled_seconds:.1f} s"
+        return f"the suite's process was stalled for {self.stalled_seconds:.1f} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class Summary:
         if stalled := self.stalled():
             seconds = sum(check.stalled_seconds for check in stalled)
             yield (
-                f"the suite's process stood still for {seconds:.1f} s in all,"
+                f"the suite's process was stalled for {seconds:.1f} s in all,"
                 f" during {len(stalled)} checks"
             )
 

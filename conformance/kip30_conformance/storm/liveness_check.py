@@ -20,7 +20,7 @@ def calls_end(record: StormRecord) -> Finding:
         for process, row in record.rows("stuck")
     ]
     broken = [
-        f"{process}: {row['kind']} raised what is no error of kip30\n{row['text']}"
+        f"{process}: {row['kind']} raised an error that is not one of kip30's\n{row['text']}"
         for process, row in record.rows("broken")
     ]
     calls = sum(sum(counts.values()) for counts in outcomes(record).values())

@@ -88,7 +88,7 @@ class ValueListenerTests(ListenerSuite):
     def test_R02_initial_state(
         self, registry: ListenerRegistry[str], storage: Storage[str]
     ) -> None:
-        """With ``initial`` the present state comes first, be it there or not."""
+        """With ``initial`` the present state comes first, whether or not the key exists."""
         version = storage.put("there", "v")
         there, absent = _listen(registry, "there", initial=True), ValueRecorder()
         registry.add_value_change_listener("absent", absent, initial=True)

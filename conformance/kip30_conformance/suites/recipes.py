@@ -118,7 +118,7 @@ class RecipeTests(Suite):
 
     @both
     def test_Q04_closed_lock(self, open_client: OpenClient, *, fair: bool) -> None:
-        """Closing a lock releases it, ends those that wait in it, and is for good."""
+        """Closing a lock releases it, ends its waiting callers, and is final."""
         clients = [open_client() for _ in range(2)]
         first, second = (Lock(client, "x", fair=fair) for client in clients)
         grip = first.acquire()

@@ -75,7 +75,7 @@ class StorageHistoryTests(Suite):
         _expect_linearizable([*rows, *rows_of_killed], faults=faults.counted())
 
     def test_S48_no_refusal_without_cause(self, open_client: OpenClient) -> None:
-        """While a leadership holds, none of its writes is refused; no outdated one is done."""
+        """No write of a valid leadership is refused, and none of an outdated one is done."""
         clients = [open_client() for _ in range(3)]
         if Capability.FENCING not in clients[0].backend.capabilities:
             pytest.skip("this store has no fences")

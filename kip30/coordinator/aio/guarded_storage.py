@@ -72,5 +72,5 @@ class AsyncGuardedStorage(Generic[T]):
                 return await write(guards)
             except GuardError as error:
                 if asyncio.get_running_loop().time() >= until:
-                    raise IllegalGenerationError("the group has not come to rest") from error
+                    raise IllegalGenerationError("the group keeps rebalancing") from error
             guards = await self._bridge.call(partial(next, attempts))

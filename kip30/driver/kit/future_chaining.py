@@ -93,7 +93,7 @@ def _or_unknown(look: Future[T]) -> Future[T]:
     if error is None:
         return look
     raise OutcomeUnknownError(
-        f"an answer was lost, and so was the attempt to look it up: {error}"
+        f"an answer was lost, and reading the record failed, too: {error}"
     ) from error
 
 

@@ -27,7 +27,7 @@ def interpreter() -> str:
         if os.access(beside, os.X_OK):
             return str(beside)
     raise UnsupportedError(
-        f"this takes a Python interpreter to start, and this program is none"
-        f" ({sys.executable or 'sys.executable is empty'}): do it in a program that is run by"
-        " Python, not in a frozen one"
+        f"this needs a Python interpreter to start, and this program is not one"
+        f" ({sys.executable or 'sys.executable is empty'}): use a program that is run by"
+        " Python, not a frozen one"
     )

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Bid(NamedTuple, Generic[K]):
-    """A *name* that wants a key; *label* is in the record, where the key does not tell the name.
+    """A request for a key by *name*; the record has *label* if the key does not show the name.
 
     Attributes:
         at: The key, as the store has it.
@@ -46,7 +46,7 @@ class Bid(NamedTuple, Generic[K]):
 
 
 class Refused(NamedTuple):
-    """The record that has the key instead: as of which order, and since when."""
+    """The record that holds the key instead, its order, and the revision of its creation."""
 
     order: int
     holder: Unsealed

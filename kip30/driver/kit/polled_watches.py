@@ -95,7 +95,7 @@ class PolledWatches:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             if not started(thread):
-                raise UnavailableError("the system has no thread to spare that watches")
+                raise UnavailableError("the system has no thread to spare for watches")
             self._thread = thread
 
     def _run(self) -> None:

@@ -26,7 +26,7 @@ def member_exists(group: str, member_id: str) -> MemberExistsError:
 
 def not_member(group: str, member_id: str) -> NotMemberError:
     """The claim to be replaced is gone."""
-    return NotMemberError(f"{member_id!r} is no member of {group!r} any more")
+    return NotMemberError(f"{member_id!r} is no longer a member of {group!r}")
 
 
 class OtherRecordError(DefiniteError):
@@ -45,7 +45,7 @@ def fenced(fence: Fence) -> FencedError:
 
 def stale_guard(guard: Guard) -> GuardError:
     """A guard's key has another version, or is gone."""
-    return GuardError(f"the guard {str(guard.key)!r} is not at version {guard.version} any more")
+    return GuardError(f"the guard {str(guard.key)!r} is no longer at version {guard.version}")
 
 
 def unmet_guard(write: Write, found: Callable[[Key], Version | None]) -> GuardError | None:
@@ -63,7 +63,7 @@ def unmet_guard(write: Write, found: Callable[[Key], Version | None]) -> GuardEr
 
 def key_exists(key: Key) -> KeyExistsError:
     """The key had to be absent."""
-    return KeyExistsError(f"{str(key)!r} is there already")
+    return KeyExistsError(f"{str(key)!r} exists already")
 
 
 def key_missing(key: Key) -> KeyMissingError:

@@ -75,8 +75,8 @@ class ThreadPool:
             thread.start()
         except RuntimeError as error:
             if not self._threads:
-                raise UnavailableError(f"nothing was asked: {error}") from error
-            _log.warning("no thread: %s", str(error))
+                raise UnavailableError(f"nothing was sent: {error}") from error
+            _log.warning("cannot start a thread: %s", str(error))
         else:
             self._threads[thread] = None
 

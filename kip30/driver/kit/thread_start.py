@@ -34,7 +34,7 @@ class _Postponed:
         now = time.monotonic()
         if now - self.warned_at >= _WARN_SECONDS:
             self.warned_at = now
-            log.warning("no thread: %s; %s", str(error), _LIMITS)
+            log.warning("cannot start a thread: %s; %s", str(error), _LIMITS)
 
 
 _postponed = _Postponed()

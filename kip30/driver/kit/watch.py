@@ -41,7 +41,7 @@ class WatchHandle(Watch):
     def deliver(self, snapshot: Snapshot) -> bool:
         """Call the sink with *snapshot*, unless this is closed or a state as new was delivered.
 
-        What the sink raises is raised here, and the state does not count as delivered.
+        An exception of the sink is raised here, and the state does not count as delivered.
 
         Returns:
             Whether the sink was called.

@@ -44,7 +44,7 @@ def encode(order: StartOrder) -> bytes:
     head = (str(int(order.uses_terminal)), str(len(order.command)))
     texts = [os.fsencode(text) for text in (*head, *order.command, *changes)]
     if any(_END in text for text in texts):
-        raise ValueError("a command and its environment can have no NUL in them")
+        raise ValueError("a command and its environment cannot contain a NUL")
     return b"".join(text + _END for text in texts)
 
 

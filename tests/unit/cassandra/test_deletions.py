@@ -199,7 +199,7 @@ def test_a_listener_that_cannot_be_served_is_warned_of_once(
         patch.setattr(Folding, "fold", _fold_nothing)
         pass_through(client, pool, 2 * MOST_DELETIONS)
         eventually(warnings, what="a warning")
-        assert [one.startswith("listeners hear of no changes") for one in warnings()] == [True]
+        assert [one.startswith("listeners are not notified") for one in warnings()] == [True]
     client.storage().put("jobs/last", "v")
     eventually(lambda: keys[-1:] == [1], what="it is served again")
     assert len(warnings()) <= 2  # the second one says that it is over

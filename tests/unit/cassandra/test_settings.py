@@ -63,7 +63,7 @@ def test_replication(written: str, shown: str) -> None:
         ("replication", "dc1=0", "dc1=3,dc2=3"),
         ("keyspace", "drop table", "up to 48 letters"),
         ("keyspace", "k" * 49, "up to 48 letters"),
-        ("address.map", "one:1", "told=reached"),
+        ("address.map", "one:1", "reported=reachable"),
         ("lr.pull.period.ms", "0", "at least 10"),
     ],
 )

@@ -57,7 +57,7 @@ def test_a_command_that_ends_is_run_again_if_asked_for(shell: Shell) -> None:
         (("--items=list", "--items-key=k"), "give --shards, --items or --items-key, one of them"),
         (("--items-key=/k",), "key"),
         (("--items=empty",), "there is nothing to divide"),
-        (("--items=twice",), "an item may be in the list once, not twice: 'a'"),
+        (("--items=twice",), "an item must not be in the list twice: 'a'"),
         (("--items=nul",), "an item must be one line that is not empty: 'b\\x00c'"),
         (("--shards=0",), "0 is not in the range"),
     ],
@@ -233,7 +233,7 @@ def test_another_list_ends_and_starts_only_what_differs(shell: Shell) -> None:
     ("words", "complaint"),
     [
         (("set", "list", ""), "key 'list': there is nothing to divide"),
-        (("set", "list", "b\nb"), "key 'list': an item may be in the list once, not twice: 'b'"),
+        (("set", "list", "b\nb"), "key 'list': an item must not be in the list twice: 'b'"),
         (("delete", "list"), "key 'list' is gone"),
     ],
 )
@@ -327,7 +327,7 @@ def test_a_text_that_is_no_guard_is_refused_before_anything_is_sent(
     with shell.locked_store():
         result = shell("kv", "put", "--guard", text, "position", "1")
     assert result.exit_code == Status.USAGE
-    assert "is no guard" in result.stderr
+    assert "is not a guard" in result.stderr
 
 
 def test_a_guard_and_a_fence_exclude_each_other(shell: Shell) -> None:

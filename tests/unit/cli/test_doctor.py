@@ -86,7 +86,7 @@ def test_nothing_is_left_behind(shell: Shell) -> None:
 def test_a_missing_capability_is_not_a_failure(shell: Shell) -> None:
     use(shell, "limited:Limited", LIMITED)
     found = {one["step"]: one["verdict"] for one in shell.json("doctor")}
-    refused = ("compare and set", "guard a write", "be fenced off")
+    refused = ("compare and set", "guard a write", "fence a write")
     assert [found[step] for step in refused] == ["-"] * len(refused)
     assert found["list a namespace"] == "ok"
 
@@ -102,8 +102,8 @@ def test_a_store_that_does_not_notify_is_found_out(shell: Shell) -> None:
     use(shell, "deaf:Deaf", DEAF)
     result = shell("doctor", "--set", "plugin.operation.timeout.ms=500")
     assert result.exit_code == Status.UNAVAILABLE
-    assert "hear of a change" in result.stderr
-    assert "not heard of in 0.5 s" in result.stdout
+    assert "observe a change" in result.stderr
+    assert "no notification within 0.5 s" in result.stdout
 
 
 def test_a_finding_of_a_store_is_a_failure(shell: Shell) -> None:

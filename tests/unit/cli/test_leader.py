@@ -12,7 +12,7 @@ LEADING = ("run", "--service", "s", "--id", "n1", "--quiet", "--", "sleep", "60"
 def test_a_service_without_a_leader_is_refused(shell: Shell) -> None:
     result = shell("leader", "s")
     assert (result.exit_code, result.stdout) == (Status.REFUSED, "")
-    assert "nobody leads 's'" in result.stderr
+    assert "'s' has no leader" in result.stderr
     result = shell("leader", "s", "--json")
     assert (result.exit_code, result.stderr) == (Status.REFUSED, "")
     assert json.loads(result.stdout) == {"service": "s", "leader": None}

@@ -226,7 +226,7 @@ def test_a_stall_of_the_suite_is_noted_at_its_check(config: Path, tmp_path: Path
         running.send_signal(signal.SIGCONT)
         shown = running.stderr.read()
     assert running.returncode == 0
-    assert "the suite's process stood still for" in shown
+    assert "the suite's process was stalled for" in shown
     report = report_in(tmp_path / "out")
     stalls = [check["stalled_seconds"] for check in report["checks"]]
     assert max(stalls) > _STALL_SECONDS / 2

@@ -111,7 +111,7 @@ def test_a_name_that_cannot_be_used(name: str, said: str, tmp_path: Path) -> Non
 
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="exists already"):
         write("pg", tmp_path / "mine")
 
 

@@ -173,13 +173,13 @@ def test_skipped_checks_are_counted_by_reason() -> None:
 
 def test_stalls_are_noted_at_their_checks_and_in_the_summary() -> None:
     one = summary(check(), check(CheckOutcome.FAILED, detail="why", stalled_seconds=1.26))
-    assert str(one).endswith("; the suite's process stood still for 1.3 s in all, during 1 checks")
+    assert str(one).endswith("; the suite's process was stalled for 1.3 s in all, during 1 checks")
     assert one.to_json()["stalled_seconds"] == 1.26
     assert [found["stalled_seconds"] for found in one.to_json()["checks"]] == [0.0, 1.26]
     text = markdown(one)
-    assert "| S03 | test_S03_put_existing | the suite's process stood still for 1.3 s |" in text
-    assert "why<br>the suite's process stood still for 1.3 s" in text
-    assert "stood still" not in str(summary(check()))
+    assert "| S03 | test_S03_put_existing | the suite's process was stalled for 1.3 s |" in text
+    assert "why<br>the suite's process was stalled for 1.3 s" in text
+    assert "was stalled" not in str(summary(check()))
 
 
 def test_reasons_of_skipped_checks_are_counted_together() -> None:

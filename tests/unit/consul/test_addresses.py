@@ -85,7 +85,7 @@ def test_a_name_that_is_not_resolved_in_time(monkeypatch: pytest.MonkeyPatch, un
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 70])
 def test_an_invalid_host_name_is_reported(host: str, until: float) -> None:
-    assert "is no name of a host" in str(_fails(until, host))
+    assert "is not a host name" in str(_fails(until, host))
 
 
 def test_a_name_is_resolved_without_a_thread_if_none_is_to_be_had(

@@ -24,7 +24,7 @@ NODE = 'node "kip30-sessions" { policy = "write" }'
 GRANT_KEYS = 'has to grant key_prefix "<plugin.namespace>/" { policy = "write" }'
 GRANT_SESSIONS = f"has to grant {SESSIONS}"
 GRANT_NODE = f"has to grant {NODE}, or register that node yourself"
-CLAIMING = {"join a group", "lead a service", "be fenced off"}
+CLAIMING = {"join a group", "lead a service", "fence a write"}
 LIMITED = {
     'http_config { block_endpoints = ["/v1/txn"] }': "block_endpoints there must not name",
     'http_config { allow_write_http_from = ["10.0.0.0/8"] }': "has to name this machine",

@@ -148,6 +148,6 @@ def test_a_server_that_does_not_speak_http_fails_the_request(until: float) -> No
     with (
         closing(server),
         closing(HttpConnection(server.address, None, until)) as connection,
-        pytest.raises(RequestFailedError, match="no HTTP comes from there"),
+        pytest.raises(RequestFailedError, match="the answer is not HTTP"),
     ):
         connection.ask(b"GET", until)

@@ -95,7 +95,7 @@ def test_a_delete_whose_answer_is_lost_stays_unknown(client: PluginLocator) -> N
 def test_without_a_second_answer_the_outcome_is_unknown(client: PluginLocator) -> None:
     faults(client).lose_answers("storage.write")
     faults(client).fail("storage.read")
-    with pytest.raises(OutcomeUnknownError, match="attempt to look"):
+    with pytest.raises(OutcomeUnknownError, match="reading the record"):
         client.storage().put("a", "1")
     assert client.storage().fetch("a").result() == "1"
 

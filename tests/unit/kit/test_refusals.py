@@ -69,7 +69,7 @@ def test_words() -> None:
         refusals.fenced(Fence("s", 7)),
     ]
     assert [str(one) for one in said] == [
-        "the guard 'n/g' is not at version 1.2 any more",
+        "the guard 'n/g' is no longer at version 1.2",
         "'n/k' is not at version 1",
         "'n/k' is not at version 1 but at 2",
         "epoch 7 is not the newest of 's', or is over",

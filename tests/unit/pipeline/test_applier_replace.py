@@ -91,7 +91,7 @@ def test_a_program_that_writes_between_look_and_write_is_not_overwritten(
     wrap(client.backend.storage, "write_many", after_a_program)
     (applied,) = feed.replace([Replacement("k", b"2", "s2", ANY)], only_own=True)
     assert applied.outcome is WriteOutcome.CONFLICT
-    assert applied.detail.startswith("a program wrote what is there, at version ")
+    assert applied.detail.startswith("a program wrote the existing record, at version ")
     assert data(client, "k") == b"a program's"
 
 

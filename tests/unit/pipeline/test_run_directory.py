@@ -133,8 +133,8 @@ def test_a_folder_with_a_run(folder: Path) -> None:
     with pytest.raises(UsageError) as caught:
         begin(folder)
     assert str(caught.value) == (
-        f"{folder} holds the run {run.manifest.run} of job, which is not done: --resume goes on"
-        " with it; or name another folder"
+        f"{folder} holds the run {run.manifest.run} of job, which is not done: --resume continues"
+        " it; or name another folder"
     )
 
 
@@ -152,7 +152,7 @@ def test_a_run_that_is_done(folder: Path) -> None:
 
 def test_other_folders(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="exists and is no run of kip30's: name another folder"):
+    with pytest.raises(UsageError, match="exists and is not a run of kip30: name another folder"):
         begin(tmp_path)
     with pytest.raises(UsageError, match="file cannot be the folder of a run"):
         begin(tmp_path / "file")

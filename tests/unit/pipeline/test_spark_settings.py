@@ -36,8 +36,8 @@ def test_a_file_is_read_as_spark_reads_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"spark.a 1\nplugin.backend=etcd\n", ":2: plugin.backend is no setting of Spark's"),
-        (b"--conf spark.a=1\n", ":1: --conf is no setting of Spark's"),
+        (b"spark.a 1\nplugin.backend=etcd\n", ":2: plugin.backend is not a Spark setting"),
+        (b"--conf spark.a=1\n", ":1: --conf is not a Spark setting"),
         (b"\nspark.driver.memory\n", ":2: spark.driver.memory has no value"),
         (b"spark.driver.memory =  \n", ":1: spark.driver.memory has no value"),
         (b"spark.a=gr\xf6\xdfe\n", ":1: not UTF-8"),
@@ -62,7 +62,7 @@ def test_no_error_shows_a_value(tmp_path: Path) -> None:
 def test_a_path_without_a_regular_file_is_refused(tmp_path: Path) -> None:
     """A pipe, too: Spark reads the file once more."""
     os.mkfifo(tmp_path / "pipe")
-    for name, why in (("gone", "No such file"), (".", "directory"), ("pipe", "no regular file")):
+    for name, why in (("gone", "No such file"), (".", "directory"), ("pipe", "not a regular file")):
         with pytest.raises(ConfigError, match=f"cannot read .*{why}"):
             settings_in(tmp_path / name)
 
@@ -79,6 +79,6 @@ def test_of_pairs_the_last_one_counts() -> None:
 
 def test_a_pair_that_is_no_setting_of_sparks_is_refused() -> None:
     """spark-submit leaves it out, with a warning. The value may be a secret."""
-    with pytest.raises(UsageError, match="no setting of Spark's") as error:
+    with pytest.raises(UsageError, match="not a Spark setting") as error:
         settings_of(["plugin.backend=hidden"])
     assert "hidden" not in str(error.value)

@@ -59,7 +59,7 @@ def test_another_store_is_refused_until_it_is_accepted(
     now = identity_of(target.config)
     assert now != begun
     for accepted in ((), (begun,)):
-        with run_in(tmp_path) as run, pytest.raises(UsageError, match="is another store than"):
+        with run_in(tmp_path) as run, pytest.raises(UsageError, match="is not the store that"):
             note_target(run, target, accepted)
     kept = read_manifest(tmp_path / "run")
     assert (kept.target, kept.waves) == (begun, [WAVE])

@@ -108,7 +108,7 @@ def _looked_up(address: Address, flags: int = 0) -> Sequence[Where]:
     try:
         return socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=flags)
     except UnicodeError as error:
-        raise OSError(f"{address.host!r} is no name of a host") from error
+        raise OSError(f"{address.host!r} is not a host name") from error
 
 
 _HTTP_1_1 = 11
@@ -238,7 +238,7 @@ def _said(error: Exception) -> str:
         return LATE
     if isinstance(error, OSError):
         return str(error)
-    return f"no HTTP comes from there ({str(error).strip()!r}): is it Consul's port for that?"
+    return f"the answer is not HTTP ({str(error).strip()!r}): is this Consul's HTTP port?"
 
 
 _MOST_KEPT = 16

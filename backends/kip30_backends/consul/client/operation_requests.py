@@ -26,7 +26,7 @@ from kip30_backends.consul.errors import (
 T = TypeVar("T")
 
 _PAUSE = 0.05
-_UNEXPECTED_ANSWER = "an answer that Consul does not give: is the address that of its HTTP port?"
+_UNEXPECTED_ANSWER = "not an answer of Consul: is the address that of its HTTP port?"
 _OK = frozenset({200})
 OK_OR_ABSENT = frozenset({200, 404})
 OK_OR_CONFLICT = frozenset({200, 409})

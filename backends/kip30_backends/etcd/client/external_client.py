@@ -56,7 +56,7 @@ def _found(reference: str) -> Any:
 
 def _called(function: Any, reference: str) -> Any:
     if not callable(function):
-        raise ConfigError(f"{_KEY}: {reference} is no function that returns a client")
+        raise ConfigError(f"{_KEY}: {reference} is not a function that returns a client")
     try:
         return function()
     except Exception as error:

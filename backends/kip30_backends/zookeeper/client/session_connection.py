@@ -157,7 +157,7 @@ class SessionConnection:
         try:
             self._kazoo.start_async()
         except RuntimeError as error:
-            raise UnavailableError(f"nothing was asked: {error}") from error
+            raise UnavailableError(f"nothing was sent: {error}") from error
 
     def wake(self) -> None:
         """Make the thread check for requests to send."""
