@@ -20,7 +20,7 @@ from kip30.pipeline.known_keys import KnownKeys
 from kip30.pipeline.manifest import FEED_JOB
 from kip30.pipeline.mapped_scanner import MappedScanner
 from kip30.pipeline.progress import FeedProgress, NoProgress, Progress
-from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
+from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report, save_report
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.session import slots
 from kip30.pipeline.tail import Tail, TailFiles, TailSettings, begin_at
@@ -61,7 +61,9 @@ def run(
             before. Nothing was read.
         StoreError: The snapshot to begin at cannot be used. Nothing was read.
         Kip30Error: The source cannot be read. Nothing was read yet.
-        KeyboardInterrupt: Ctrl-C was pressed. All is as after *stop*.
+        KeyboardInterrupt: Ctrl-C was pressed. All is as after *stop*; ``report.json`` in the folder
+            has the report, and the next call reports the same once more.
+        OSError: The report cannot be written to the folder. The next call reports all.
     """
     options.check()
     stop = stop or Wakeup()
@@ -71,11 +73,23 @@ def run(
         Baseline(
             options.after, options.source, options.into
         )  # which raises before the folder is made
-    with (
-        RunDirectory(options.out, FEED_JOB, arguments, resume=options.resume) as directory,
-        set_by_interrupt(stop),
-    ):
-        return _Feed(spark, options, directory, progress or NoProgress(), stop).run()
+    with RunDirectory(options.out, FEED_JOB, arguments, resume=options.resume) as directory:
+        with set_by_interrupt(stop):
+            report = _Feed(spark, options, directory, progress or NoProgress(), stop).run()
+            save_report(directory.path, report)
+        _note_given(directory, report)
+        return report
+
+
+def _note_given(directory: RunDirectory, report: Report) -> None:
+    """Note that *report* is given: the next one says the rest.
+
+    Only now, when its file lasts. A call that Ctrl-C ended does not get here, because its exit code
+    tells nothing about findings.
+    """
+    manifest = directory.manifest
+    manifest.reported, manifest.unreported = dict(report.totals), []
+    directory.save()
 
 
 class _Feed:
@@ -93,7 +107,6 @@ class _Feed:
         self._run = directory
         self._progress = progress
         self._stop = stop
-        self._findings: list[Mapping[str, str]] = []
         self._journal = Journal(directory.path / _JOURNAL, options.layout)
         self._sink = self._new_sink(spark)
         self._consumer = JournalConsumer(spark, directory, self._journal, self._sink)
@@ -228,12 +241,11 @@ class _Feed:
             return ""
         try:
             self._note_source()
-            found = self._consumer.apply_batch()
+            self._consumer.apply_batch()
         except (UnavailableError, JobFailedError) as error:
             return self._failed(error)
         except Kip30Error as error:
             return str(error)
-        self._findings = [*self._findings, *found][:MOST_FINDINGS]
         if self._consumer.segment >= newest:
             self._applied = mark
         self._failed_jobs = 0
@@ -287,15 +299,12 @@ class _Feed:
         ending = JobEnding.FINDINGS if any(map(counts.get, _TO_LOOK_AT)) else JobEnding.DONE
         if reason:
             ending = JobEnding.INCOMPLETE
-        findings = [*self._rejected(), *self._findings][:MOST_FINDINGS]
+        findings = [*self._rejected(), *self._run.manifest.unreported][:MOST_FINDINGS]
         report = Report.of(self._run.manifest, ending, findings, reason)
         return replace(report, counts=counts, totals=totals)
 
     def _counts(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the counts that no report has had yet, with the present state, and the totals.
-
-        A process that was killed reported nothing: the next one does.
-        """
+        """Return the counts that no report has had yet, with the present state, and the totals."""
         manifest = self._run.manifest
         present = {name: number for name, number in manifest.counts.items() if name in _PRESENT}
         totals = {
@@ -304,8 +313,6 @@ class _Feed:
             if name not in {*_PRESENT, *POSITIONS}
         }
         new = {name: number - manifest.reported.get(name, 0) for name, number in totals.items()}
-        manifest.reported = totals
-        self._run.save()
         return new | present, totals
 
     def _rejected(self) -> Iterator[Mapping[str, str]]:

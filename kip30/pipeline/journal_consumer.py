@@ -14,6 +14,7 @@ from kip30.errors import StoreError
 from kip30.pipeline.feed_journal import Journal
 from kip30.pipeline.feed_sinks import Sink, Written
 from kip30.pipeline.job_errors import JobFailedError
+from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.wave_files import literal_path
@@ -61,8 +62,8 @@ class JournalConsumer:
         """Number of rows of the journal that are applied."""
         return self._run.manifest.counts.get(_ROWS, 0)
 
-    def apply_batch(self) -> Sequence[Mapping[str, str]]:
-        """Apply the next segments, at least one, and return findings.
+    def apply_batch(self) -> None:
+        """Apply the next segments, at least one; the manifest has its findings then, too.
 
         Raises:
             JobFailedError: Spark could not do it. The same batch comes again.
@@ -74,7 +75,6 @@ class JournalConsumer:
         written = self._write(segments, rows) if rows else Written()
         self._commit(segments, rows, written)
         self._journal.remove_before(segments.stop)
-        return written.findings
 
     @property
     def _committed(self) -> int:
@@ -99,15 +99,17 @@ class JournalConsumer:
     def _commit(self, segments: range, rows: int, written: Written) -> None:
         counts = self._run.manifest.counts
         sums = {name: counts.get(name, 0) + number for name, number in written.counts.items()}
-        self._save(sums | {_COMMITTED: segments.stop, _ROWS: self.rows + rows})
+        counted = sums | {_COMMITTED: segments.stop, _ROWS: self.rows + rows}
+        self._save(counted, written.findings)
 
-    def _save(self, counts: Mapping[str, int]) -> None:
-        """Save *counts*, all or none."""
+    def _save(self, counts: Mapping[str, int], findings: Sequence[Mapping[str, str]] = ()) -> None:
+        """Save *counts* and *findings*, all or none."""
         manifest = self._run.manifest
-        before = manifest.counts
-        manifest.counts = {**before, **counts}
+        before = manifest.counts, manifest.unreported
+        manifest.counts = {**manifest.counts, **counts}
+        manifest.unreported = [*manifest.unreported, *map(dict, findings)][:MOST_FINDINGS]
         try:
             self._run.save()
         except OSError as error:
-            manifest.counts = before
+            manifest.counts, manifest.unreported = before
             raise StoreError(f"{self._run.path} cannot be written: {error}") from error

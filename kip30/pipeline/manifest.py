@@ -100,6 +100,7 @@ class Manifest:
         waves: What is done.
         counts: Totals of the job's own, by name.
         reported: What the last report of a feed said of them, so that the next one says the rest.
+        unreported: The keys to look at that a feed found since, as its report names them.
         done: Whether the run has ended. A manifest that is done never changes.
     """
 
@@ -115,6 +116,7 @@ class Manifest:
     waves: list[Wave] = field(default_factory=list[Wave])
     counts: dict[str, int] = field(default_factory=dict[str, int])
     reported: dict[str, int] = field(default_factory=dict[str, int])
+    unreported: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     done: bool = False
 
     @property

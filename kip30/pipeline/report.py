@@ -1,12 +1,16 @@
 """Reports on how jobs ended, for people and for programs."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from kip30.pipeline.manifest import Manifest, Wave
+from kip30.pipeline.run_directory import RunDirectory, write_whole
 
+JSON_NAME = "report.json"
 MOST_FINDINGS = 1_000
 """Maximum number of keys that a report names."""
 
@@ -71,6 +75,22 @@ class Report:
     def record(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
         return {**asdict(self), "ending": self.ending.value}
+
+
+def save_report(folder: Path, report: Report) -> None:
+    """Replace the file of *report* for programs in *folder*; it survives a crash of the machine."""
+    write_whole(folder / JSON_NAME, json.dumps(report.record(), indent=1) + "\n")
+
+
+def conclude(directory: RunDirectory, report: Report) -> Report:
+    """Save *report*, note that its run is done, and return it.
+
+    In this order, because a run that is done cannot be resumed: no later call would report it.
+    """
+    save_report(directory.path, report)
+    directory.manifest.done = True
+    directory.save()
+    return report
 
 
 def _wave(wave: Wave) -> dict[str, Any]:

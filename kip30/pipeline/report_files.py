@@ -3,16 +3,14 @@
 Keys of findings are in them, and values never are.
 """
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kip30.pipeline.report import Report
+from kip30.pipeline.report import Report, save_report
 from kip30.pipeline.run_directory import write_whole
 
-JSON_NAME = "report.json"
 HTML_NAME = "report.html"
 _TEMPLATE = "report.html.jinja"
 _MOST_BARS = 60
@@ -51,7 +49,7 @@ def write_report(folder: Path, report: Report) -> Path:
     Files of an earlier attempt of the run are replaced.
     """
     shown = charts(report)
-    write_whole(folder / JSON_NAME, json.dumps(report.record(), indent=1) + "\n")
+    save_report(folder, report)
     write_whole(folder / HTML_NAME, html(report, shown))
     for chart in shown:
         _plot(chart, folder / f"{chart.name}.png")

@@ -25,7 +25,7 @@ from kip30.pipeline.manifest import MANIFEST_NAME, SNAPSHOT_FOLDER, DataFile, Di
 from kip30.pipeline.mapped_view import PathMapping, mapped
 from kip30.pipeline.outcomes import OnConflict
 from kip30.pipeline.progress import NoProgress, Progress
-from kip30.pipeline.report import JobEnding, Report
+from kip30.pipeline.report import JobEnding, Report, conclude
 from kip30.pipeline.restore_options import MIGRATE, RESTORE, RestoreOptions
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.run_leader import RunLeader, drive_fenced
@@ -200,10 +200,8 @@ class _Restore:
         manifest = self._run.manifest
         manifest.counts = {name: manifest.total(name) for name in ALL_OUTCOMES}
         manifest.counts["rows"] = manifest.digest.rows
-        manifest.done = True
-        self._run.save()
         found = any(manifest.counts[name] for name in _TO_LOOK_AT)
-        return self._report(JobEnding.FINDINGS if found else JobEnding.DONE)
+        return conclude(self._run, self._report(JobEnding.FINDINGS if found else JobEnding.DONE))
 
     def _report(self, ending: JobEnding, reason: str = "") -> Report:
         manifest = self._run.manifest

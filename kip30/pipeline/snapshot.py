@@ -14,7 +14,7 @@ from kip30.pipeline.endpoints import StoreEndpoint, require
 from kip30.pipeline.job_errors import IncompleteRunError
 from kip30.pipeline.manifest import SNAPSHOT_JOB, DataFile
 from kip30.pipeline.progress import NoProgress, Progress
-from kip30.pipeline.report import JobEnding, Report
+from kip30.pipeline.report import JobEnding, Report, conclude
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import read_files, rejected_rows
@@ -117,9 +117,8 @@ class _Snapshot:
         manifest.counts = {"rows": manifest.digest.rows} | {
             name: manifest.total(name) for name in names
         }
-        manifest.done = True
-        self._run.save()
-        return self._report(JobEnding.FINDINGS if manifest.counts["rejected"] else JobEnding.DONE)
+        ending = JobEnding.FINDINGS if manifest.counts["rejected"] else JobEnding.DONE
+        return conclude(self._run, self._report(ending))
 
     def _wave(self, number: int, spans: Sequence[Span]) -> WaveResult:
         with translating():

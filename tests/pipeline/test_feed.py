@@ -1,12 +1,13 @@
 """The job feed: into files once, into stores in effect once, and what an operator sees of it."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -571,6 +572,79 @@ def test_ctrl_c_ends_it_and_resume_goes_on(
     fill(source, {"n/late": b"late"})
     once(spark, source, run)
     assert states(out_rows(run)) == VALUES | {"n/late": b"late"}
+
+
+@pytest.fixture
+def conflicting(spark: SparkSession, source: Path, target: Path, tmp_path: Path) -> Path:
+    """Return the run of a feed that has applied all; a program's value is at the next change."""
+    fill(source, VALUES)
+    assert once(spark, source, tmp_path / "run", target=target).ending is JobEnding.DONE
+    with storage_of(target) as storage:
+        storage.set("n/new", b"a program's")
+    fill(source, {"n/new": b"new"})
+    return tmp_path / "run"
+
+
+def expect_the_conflict(report: Report) -> None:
+    assert report.ending is JobEnding.FINDINGS
+    assert (report.counts["conflict"], report.totals["conflict"]) == (1, 1)
+    assert [(one["key"], one["outcome"]) for one in report.findings] == [("n/new", "conflict")]
+
+
+@contextmanager
+def interrupted_at(condition: Callable[[], bool]) -> Iterator[None]:
+    """Press Ctrl-C once *condition* is true."""
+
+    def press() -> None:
+        eventually(condition, within=60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool:
+        pressed = pool.submit(press)
+        yield
+        pressed.result()
+
+
+def test_a_conflict_that_ctrl_c_hides_is_reported_again(
+    spark: SparkSession, source: Path, target: Path, conflicting: Path
+) -> None:
+    """The exit code of Ctrl-C tells nothing of conflicts: the report is written, and repeated."""
+
+    def has_met_it() -> bool:
+        return read_manifest(conflicting).counts.get("conflict", 0) == 1
+
+    with interrupted_at(has_met_it), pytest.raises(KeyboardInterrupt):
+        feed.run(spark, options(source, conflicting, target, resume=True))
+    written = json.loads((conflicting / "report.json").read_text())
+    assert written["ending"] == "incomplete"
+    assert written["counts"]["conflict"] == 1
+    assert [one["key"] for one in written["findings"]] == ["n/new"]
+    expect_the_conflict(once(spark, source, conflicting, target=target))
+    again = once(spark, source, conflicting, target=target)
+    assert again.ending is JobEnding.DONE
+    assert (again.counts["conflict"], list(again.findings)) == (0, [])
+
+
+@pytest.mark.large
+def test_a_conflict_that_a_killed_feed_met_is_named_by_the_next(
+    spark: SparkSession, source: Path, target: Path, conflicting: Path
+) -> None:
+    with child(source, target, conflicting, "committed") as process:
+        assert process.wait(90 * time_scale()) == -signal.SIGKILL
+    expect_the_conflict(once(spark, source, conflicting, target=target))
+
+
+def test_a_report_that_cannot_be_written_is_not_given(
+    spark: SparkSession, source: Path, target: Path, conflicting: Path
+) -> None:
+    obstacle = conflicting / "report.json"
+    obstacle.unlink(missing_ok=True)
+    obstacle.mkdir()
+    with pytest.raises(OSError, match=r"report\.json"):
+        once(spark, source, conflicting, target=target)
+    obstacle.rmdir()
+    expect_the_conflict(once(spark, source, conflicting, target=target))
+    assert once(spark, source, conflicting, target=target).ending is JobEnding.DONE
 
 
 def test_one_feed_at_a_time(spark: SparkSession, source: Path, tmp_path: Path) -> None:

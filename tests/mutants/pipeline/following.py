@@ -134,4 +134,34 @@ FOLLOWING: dict[str, Mutant] = {
         f"{_FEED}::test_p59_what_programs_wrote_stays",
         ("feed.py", "number - manifest.reported.get(name, 0)", "number"),
     ),
+    "P60-a-report-that-ctrl-c-hides-is-given": mutant(
+        f"{_FEED}::test_a_conflict_that_ctrl_c_hides_is_reported_again",
+        (
+            "feed.py",
+            "            save_report(directory.path, report)\n",
+            (
+                "            save_report(directory.path, report)\n"
+                "            _note_given(directory, report)\n"
+            ),
+        ),
+    ),
+    "P60-a-report-that-is-not-written-is-given": mutant(
+        f"{_FEED}::test_a_report_that_cannot_be_written_is_not_given",
+        (
+            "feed.py",
+            "            save_report(directory.path, report)\n",
+            (
+                "            _note_given(directory, report)\n"
+                "            save_report(directory.path, report)\n"
+            ),
+        ),
+    ),
+    "P60-what-a-killed-feed-found-has-no-name": mutant(
+        f"{_FEED}::test_a_conflict_that_a_killed_feed_met_is_named_by_the_next",
+        ("journal_consumer.py", "*map(dict, findings)][:MOST_FINDINGS]", "][:MOST_FINDINGS]"),
+    ),
+    "P60-a-restore-is-done-before-its-report": mutant(
+        "tests/pipeline/test_restore.py::test_a_run_is_done_once_its_report_is_written",
+        ("report.py", "    save_report(directory.path, report)\n", ""),
+    ),
 }
