@@ -23,11 +23,10 @@ from kip30.pipeline.progress import FeedProgress, NoProgress, Progress
 from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report, save_report
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.session import slots
+from kip30.pipeline.store_identity import check_same, note_target, open_source, place_of
 from kip30.pipeline.tail import Tail, TailFiles, TailSettings, begin_at
 from kip30.pipeline.tail_thread import Backoff, TailThread
-from kip30.pipeline.target_store import note_target
 from kip30.pipeline.wakeup import Wakeup, set_by_interrupt
-from kip30.runtime.resolution import scanner
 
 __all__ = ["FeedOptions", "run"]
 
@@ -57,8 +56,8 @@ def run(
     not answer it retries without limit, unless *once* is given.
 
     Raises:
-        UsageError: The folder or the arguments cannot be used, or the target is another store than
-            before. Nothing was read.
+        UsageError: The folder or the arguments cannot be used, or source or target is another store
+            than before. Nothing was read.
         StoreError: The snapshot to begin at cannot be used. Nothing was read.
         Kip30Error: The source cannot be read. Nothing was read yet.
         KeyboardInterrupt: Ctrl-C was pressed. All is as after *stop*; ``report.json`` in the folder
@@ -136,23 +135,24 @@ class _Feed:
             return FilesSink(self._run.path / OUT)
         return StoreSink(
             target.config,
-            self._run.manifest.run,
+            self._run,
             slots(spark),
             overwrite=self._options.overwrite,
             rate=self._options.rate,
         )
 
     def _begin(self, files: TailFiles) -> None:
-        """Make the first segment, which holds the position to begin at."""
+        """Make the first segment, which holds the position to begin at, or compare the source."""
+        source = self._options.source
+        place = place_of(source.config.properties())
         if self._journal.segment >= 0:
+            check_same(self._run.manifest.source, place, source.text)
             return
-        resolved = self._options.source.config.resolve()
         self._run.manifest.source = {
-            "endpoint": self._options.source.text,
-            "store": resolved.choice.backend.name,
-            "namespace": resolved.context.namespace,
-            "layout": self._options.source.layout.value,
-            "under": self._options.source.under,
+            "endpoint": source.text,
+            **place,
+            "layout": source.layout.value,
+            "under": source.under,
         }
         self._run.save()
         if self._options.after is None:
@@ -182,9 +182,13 @@ class _Feed:
 
     def _open(self, scratch: Path) -> ScanDriver:
         source = self._options.source
-        seconds = self._options.request_seconds
-        view, into = source.view(scratch), self._options.into
-        found = scanner(source.config.properties(), view, request_seconds=seconds)
+        found = open_source(
+            source.config,
+            source.view(scratch),
+            self._run.manifest.source,
+            request_seconds=self._options.request_seconds,
+        )
+        into = self._options.into
         return found if into is None else MappedScanner(found, into, source.under)
 
     def _follow(self, tail: Tail) -> Report:

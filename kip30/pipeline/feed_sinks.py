@@ -16,6 +16,7 @@ from kip30.driver.records import Fence
 from kip30.errors import NotElectedError, UnavailableError
 from kip30.pipeline.bulk_write import BulkWrite, replace_changes
 from kip30.pipeline.report import MOST_FINDINGS
+from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.run_leader import RunLeader, drive
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.wave_files import local_path
@@ -88,7 +89,7 @@ class StoreSink:
     def __init__(
         self,
         target: StoreConfig,
-        run: str,
+        directory: RunDirectory,
         slots: int,
         *,
         overwrite: bool,
@@ -98,7 +99,8 @@ class StoreSink:
 
         Args:
             target: The store.
-            run: The id of the run, which makes a write that is repeated the same write.
+            directory: The run, whose id makes a write that is repeated the same write; its manifest
+                has the identity that *target* must have.
             slots: How many tasks run at a time.
             overwrite: Whether to replace and delete what programs wrote, too.
             rate: How many writes a second all tasks together may do; None: any number.
@@ -106,7 +108,7 @@ class StoreSink:
         self._rate = rate
         self._change = partial(replace_changes, only_own=not overwrite)
         self._target = target
-        self._run = run
+        self._directory = directory
         self._slots = slots
         self._held = ExitStack()
         self._leader: RunLeader | None = None
@@ -117,11 +119,16 @@ class StoreSink:
         Raises:
             UnavailableError: The store did not answer for each of them, or another process drives
                 the run.
+            UsageError: *target* is another store by now. Nothing was written to it.
         """
         del batch
         tasks = 1 if number <= _MOST_IN_ONE_TASK else self._slots
         writing = BulkWrite(
-            target=self._target, run=self._run, fence=self._fence(), rate=self._rate, slots=tasks
+            target=self._target,
+            run=self._directory.manifest.run,
+            fence=self._fence(),
+            rate=self._rate,
+            slots=tasks,
         )
         last = last_changes(rows, tasks)
         return _judged(writing.outcomes(last, self._change).collect())
@@ -133,7 +140,9 @@ class StoreSink:
 
     def _fence(self) -> Fence:
         if self._leader is None:
-            self._leader = self._held.enter_context(drive(self._target, self._run))
+            manifest = self._directory.manifest
+            driving = drive(self._target, manifest.run, manifest.target)
+            self._leader = self._held.enter_context(driving)
         try:
             return self._leader.fence()
         except NotElectedError as error:

@@ -14,6 +14,7 @@ from kip30.pipeline.manifest import SNAPSHOT_FOLDER, SNAPSHOT_JOB, Manifest
 from kip30.pipeline.parquet_reading import batches
 from kip30.pipeline.path_mapping import Mapping, parents
 from kip30.pipeline.run_directory import read_manifest, verify_files
+from kip30.pipeline.store_identity import check_same, place_of
 
 _MIGRATE = "migrate"
 
@@ -95,14 +96,5 @@ class Baseline:
 
 
 def _check_view(manifest: Manifest, source: StoreEndpoint, run: Path) -> None:
-    resolved = source.config.resolve()
-    wanted = {
-        "store": resolved.choice.backend.name,
-        "namespace": resolved.context.namespace,
-        "layout": source.layout.value,
-        "under": source.under,
-    }
-    for name, now in wanted.items():
-        before = manifest.source.get(name)
-        if before != now:
-            raise UsageError(f"{run} cannot be followed: its {name} is {before!r}, and not {now!r}")
+    view = {"layout": source.layout.value, "under": source.under}
+    check_same(manifest.source, place_of(source.config.properties()) | view, str(run))

@@ -38,6 +38,7 @@ from kip30.pipeline.run_leader import RunLeader, drive_fenced
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import translating
+from kip30.pipeline.store_identity import identity_text
 from kip30.pipeline.wave_files import only_wave, read_parquet, write_files
 
 JOB = "repair"
@@ -168,7 +169,7 @@ class _Repair:
             extra = 0 if self._options.delete_extra else actions.pop(DELETE)
         counts = actions | {"extra": extra}
         config, run = self._diff.right.config, self._run.manifest.run
-        with drive_fenced(config, run, fence=self._options.fence) as leader:
+        with drive_fenced(config, run, self._right, fence=self._options.fence) as leader:
             try:
                 files, outcomes, found = self._written(planned, leader)
             except (Kip30Error, JobFailedError) as error:
@@ -178,6 +179,12 @@ class _Repair:
             self._run.manifest.counts = counts
             return self._incomplete(f"{counts['fenced']} fenced, {counts['unknown']} unknown")
         return self._done(files, counts, outcome_findings(outcomes))
+
+    @property
+    def _right(self) -> str:
+        """The identity of the right side when it was compared."""
+        facts = self._diff.manifest.source[RIGHT]
+        return identity_text(facts["store"], facts["position"][0], facts["namespace"])
 
     def _planned(self) -> DataFrame:
         if self._options.plan is None:

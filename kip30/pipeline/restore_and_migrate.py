@@ -32,7 +32,7 @@ from kip30.pipeline.run_leader import RunLeader, drive_fenced
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import translating
-from kip30.pipeline.target_store import note_target
+from kip30.pipeline.store_identity import note_target
 from kip30.pipeline.wave_files import read_parquet, write_files
 from kip30.pipeline.wave_runner import WaveResult, run_waves
 from kip30.pipeline.waves import partitions
@@ -98,7 +98,9 @@ class _Restore:
         self._progress.begin(manifest)
         config = self._options.target.config
         try:
-            with drive_fenced(config, manifest.run, fence=self._options.fence) as leader:
+            with drive_fenced(
+                config, manifest.run, manifest.target, fence=self._options.fence
+            ) as leader:
                 self._write_waves(source, leader)
         except IncompleteRunError as error:
             return self._report(JobEnding.INCOMPLETE, str(error))

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 
 from typing_extensions import override
 
@@ -16,6 +16,7 @@ from kip30.election import LeaderElection
 from kip30.errors import NotElectedError, UnsupportedError
 from kip30.locator import PluginLocator
 from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.store_identity import open_target
 
 _SESSIONS = 1.5
 """Number of session timeouts to wait for a driver that crashed: it leads for up to one."""
@@ -26,28 +27,38 @@ def service_of(run: str) -> str:
     return f"pipeline/{run}"
 
 
+@contextmanager
 def drive_fenced(
-    config: StoreConfig, run: str, *, fence: bool
-) -> AbstractContextManager["RunLeader | None"]:
-    """Drive *run* as `drive` does if *fence* is true; otherwise there is no leader."""
-    return drive(config, run) if fence else nullcontext()
+    config: StoreConfig, run: str, store: str, *, fence: bool
+) -> Generator["RunLeader | None"]:
+    """Drive *run* as `drive` does if *fence* is true; otherwise there is no leader.
+
+    Raises:
+        Kip30Error: As `drive`.
+    """
+    if fence:
+        with drive(config, run, store) as leader:
+            yield leader
+        return
+    with open_target(config, store):
+        pass
+    yield None
 
 
 @contextmanager
-def drive(config: StoreConfig, run: str) -> Generator["RunLeader"]:
-    """Open the target of *config* and drive *run* on it for the time of a with-block.
+def drive(config: StoreConfig, run: str, store: str) -> Generator["RunLeader"]:
+    """Open the target of *config*, which must be *store*, and drive *run* on it in a with-block.
 
     A driver that crashed leads up to its session timeout.
 
     Raises:
+        UsageError: It is another store than *store*, its identity. Nothing was written.
         Kip30Error: As `PluginLocator.startup` and `RunLeader`.
     """
-    patience = _SESSIONS * config.resolve().context.session_timeout_seconds
-    with (
-        PluginLocator().startup(config.properties()) as locator,
-        RunLeader(locator, run, patience_seconds=patience) as leader,
-    ):
-        yield leader
+    with open_target(config, store) as locator:
+        patience = _SESSIONS * locator.context.session_timeout_seconds
+        with RunLeader(locator, run, patience_seconds=patience) as leader:
+            yield leader
 
 
 class RunLeader(Closeable):

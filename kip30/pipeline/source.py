@@ -10,6 +10,7 @@ query of the same DataFrame, too.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -19,8 +20,8 @@ from kip30.driver.scanning import Layout, Position, ScanDriver, Span, View
 from kip30.errors import UsageError
 from kip30.pipeline.arrow_pages import batches
 from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.store_identity import open_source
 from kip30.pipeline.worker_host import naming_worker
-from kip30.runtime.resolution import scanner
 
 FORMAT = "kip30"
 SPAN_ROWS = 20_000
@@ -49,12 +50,14 @@ class ScanOptions:
         view: The part of it.
         rows: About how many rows a span has.
         request_seconds: How long a request may take; None: the store's operation timeout.
+        noted: What the run has noted of its source, which it must still be; None: there is no run.
     """
 
     config: StoreConfig
     view: View
     rows: int = SPAN_ROWS
     request_seconds: float | None = None
+    noted: Mapping[str, Any] | None = None
 
     def texts(self) -> dict[str, str]:
         """Return the options that `parse` reads."""
@@ -98,8 +101,8 @@ class ScanOptions:
         )
 
     def open(self) -> ScanDriver:
-        """Open the store for the scan."""
-        return scanner(self.config.properties(), self.view, request_seconds=self.request_seconds)
+        """Open the store for the scan; raises as `open_source`."""
+        return open_source(self.config, self.view, self.noted, request_seconds=self.request_seconds)
 
     def batches(self, at: Position | None, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
         """Yield the records of *spans* as of *at*, a page at a time; None: all, as of now.

@@ -8,15 +8,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from kip30.driver.scanning import Layout, Position, Row, ScanDriver, Span, View
-from kip30.errors import UsageError
 from kip30.names import unescape
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.run_directory import RunDirectory, write_whole
 from kip30.pipeline.session import slots
 from kip30.pipeline.source import ScanOptions
+from kip30.pipeline.store_identity import PLACE, check_same, open_source, place_of
 from kip30.pipeline.wave_files import ScanTasks
 from kip30.pipeline.waves import partitions
-from kip30.runtime.resolution import scanner
 
 _SCRATCH = "scratch"
 _CLAIMS = "claims.jsonl"
@@ -50,14 +49,16 @@ class ViewReader:
             UsageError: The run was begun with another store, or another namespace of it.
         """
         if self._run.manifest.planned is not None:
-            self._check_same()
+            now = place_of(self._endpoint.config.properties())
+            check_same(self._run.manifest.source, now, self._endpoint.text)
             return
         shutil.rmtree(self._scratch, ignore_errors=True)  # of a driver that ended before its plan
         self._scratch.mkdir(mode=0o700)
+        self._run.manifest.source = dict(place_of(self._endpoint.config.properties()))
         with self._open() as store:
             at = store.position()
             spans = list(store.plan(at, self._span_rows))
-            self._run.manifest.source = self._facts(store, at)
+            self._run.manifest.source |= self._facts(store, at)
         self._run.save_plan(spans)
 
     def tasks(self, spans: Sequence[Span]) -> ScanTasks:
@@ -66,6 +67,7 @@ class ViewReader:
             self._endpoint.config,
             self._endpoint.view(self._scratch),
             request_seconds=self._request_seconds,
+            noted=self._place,
         )
         return ScanTasks(options, self._position, partitions(spans, slots(self._spark)))
 
@@ -96,32 +98,24 @@ class ViewReader:
         self._run.save()
 
     @property
+    def _place(self) -> dict[str, str]:
+        return {name: self._run.manifest.source[name] for name in PLACE}
+
+    @property
     def _position(self) -> Position:
         return Position(*self._run.manifest.source["position"])
 
     def _open(self, view: View | None = None) -> ScanDriver:
-        properties = self._endpoint.config.properties()
-        view = view or self._endpoint.view(self._scratch)
-        return scanner(properties, view, request_seconds=self._request_seconds)
-
-    def _check_same(self) -> None:
-        """Require the store and namespace of the plan: the file that names them may be changed."""
-        resolved = self._endpoint.config.resolve()
-        now = {"store": resolved.choice.backend.name, "namespace": resolved.context.namespace}
-        for name, value in now.items():
-            before = self._run.manifest.source[name]
-            if before != value:
-                raise UsageError(
-                    f"{self._endpoint.text}: the run was begun with the {name} {before!r}, and"
-                    f" now it is {value!r}"
-                )
+        return open_source(
+            self._endpoint.config,
+            view or self._endpoint.view(self._scratch),
+            self._place,
+            request_seconds=self._request_seconds,
+        )
 
     def _facts(self, store: ScanDriver, at: Position) -> dict[str, Any]:
-        resolved = self._endpoint.config.resolve()
         return {
             "endpoint": self._endpoint.text,
-            "store": resolved.choice.backend.name,
-            "namespace": resolved.context.namespace,
             "layout": self._endpoint.layout.value,
             "under": self._endpoint.under,
             "position": list(at),

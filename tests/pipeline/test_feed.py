@@ -25,6 +25,7 @@ from kip30 import StoreError, UsageError
 from kip30.pipeline import dataframes, feed, snapshot
 from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, store_endpoint
 from kip30.pipeline.feed_options import FeedOptions
+from kip30.pipeline.manifest import Manifest
 from kip30.pipeline.progress import FeedProgress, NoProgress
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
@@ -253,6 +254,59 @@ def test_p56_no_other_store_is_made_equal(
     with pytest.raises(UsageError, match="not the store that this run wrote to"):
         once(spark, config, tmp_path / "run", target=target)
     assert all_of(target) == {}
+
+
+def name_another_namespace(config: Path) -> None:
+    """Let *config* name one that nothing else uses."""
+    other = f"namespace=o{os.urandom(4).hex()}"
+    config.write_text(re.sub("namespace=.*", other, config.read_text()))
+
+
+def test_p56_no_other_namespace_is_made_equal(
+    spark: SparkSession, source: Path, target: Path, tmp_path: Path
+) -> None:
+    """A position names its store, and not the namespace."""
+    fill(source, VALUES)
+    once(spark, source, tmp_path / "run", target=target)
+    name_another_namespace(source)
+    fill(source, {"n0/k000": b"of another namespace"})
+    with pytest.raises(UsageError, match="the run was begun with the namespace"):
+        once(spark, source, tmp_path / "run", target=target)
+    assert all_of(target) == VALUES
+
+
+class Editing(NoProgress):
+    """Lets a properties file name another namespace once the run has begun."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    @override
+    def begin(self, manifest: Manifest) -> None:
+        name_another_namespace(self._file)
+
+
+@pytest.mark.parametrize("end", ["source", "target"])
+def test_p56_a_file_that_is_edited_before_the_first_change(
+    spark: SparkSession, source: Path, target: Path, tmp_path: Path, end: str
+) -> None:
+    """The feed has compared the stores by then, and opens them only now."""
+    edited = {"source": source, "target": target}[end]
+    before = edited.read_text()
+    fill(source, VALUES)
+    chosen = options(source, tmp_path / "run", target, once=True)
+    reason = "source: the run was begun with" if end == "source" else "target is not the store that"
+    try:
+        report = feed.run(spark, chosen, Editing(edited))
+    except UsageError as error:  # nothing was read yet
+        found = str(error)
+    else:
+        found = report.reason
+    assert reason in found
+    assert all_of(target) == {}
+    edited.write_text(before)
+    assert once(spark, source, tmp_path / "run", target=target).ending is JobEnding.DONE
+    assert all_of(target) == VALUES
 
 
 @pytest.mark.parametrize("store", ["embedded", "etcd", "zookeeper"])

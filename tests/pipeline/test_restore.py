@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from typing_extensions import override
 
 from kip30 import (
     BYTES,
@@ -33,8 +34,9 @@ from kip30.pipeline.endpoints import (
     store_endpoint,
     target_endpoint,
 )
-from kip30.pipeline.manifest import SNAPSHOT_FOLDER
+from kip30.pipeline.manifest import SNAPSHOT_FOLDER, Manifest
 from kip30.pipeline.outcomes import OnConflict
+from kip30.pipeline.progress import NoProgress
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30_conformance.polling import eventually, time_scale
@@ -111,6 +113,35 @@ def test_other_values_stay_and_are_named(
     assert contents(target, list(expected)) == expected
     (row,) = dataframes.outcomes(spark, tmp_path / "run").collect()
     assert (row.key, row.outcome) == ("n0/k000", "conflict")
+
+
+class Editing(NoProgress):
+    """Lets a properties file name another store once the run has begun."""
+
+    def __init__(self, file: Path, text: str) -> None:
+        self._file = file
+        self._text = text
+
+    @override
+    def begin(self, manifest: Manifest) -> None:
+        self._file.write_text(self._text)
+
+
+@pytest.mark.parametrize("fence", [True, False])
+def test_a_target_file_that_is_edited_while_the_source_is_read(
+    spark: SparkSession, source: Path, target: Path, tmp_path: Path, *, fence: bool
+) -> None:
+    other = embedded(tmp_path, "other")
+    before = target.read_text()
+    options = restore_and_migrate.RestoreOptions(
+        source=endpoint(source), target=endpoint(target), out=tmp_path / "run", fence=fence
+    )
+    with pytest.raises(UsageError, match="not the store that this run wrote to"):
+        restore_and_migrate.run(spark, options, Editing(target, other.read_text()))
+    target.write_text(before)
+    assert contents(other, list(VALUES)) == contents(target, list(VALUES)) == {}
+    report = restore_and_migrate.run(spark, replace(options, resume=True))
+    assert report.counts["written"] == len(VALUES)
 
 
 def test_a_run_is_done_once_its_report_is_written(

@@ -55,7 +55,11 @@ FOLLOWING: dict[str, Mutant] = {
     ),
     "P22-a-batch-that-comes-again-is-of-another-run": mutant(
         f"{_FEED}::test_p22_a_batch_that_comes_again",
-        ("feed.py", "            self._run.manifest.run,\n", "            str(time.time()),\n"),
+        (
+            "feed_sinks.py",
+            "run=self._directory.manifest.run,",
+            'run=__import__("uuid").uuid4().hex,',
+        ),
         (
             "write_decisions.py",
             "    if found.data != write.data:\n",
@@ -97,6 +101,23 @@ FOLLOWING: dict[str, Mutant] = {
     "P24-another-store-is-followed": mutant(
         f"{_TAIL}::test_p24_another_store[embedded]",
         ("tail.py", "if now not in self._settings.accepted_stores:", "if not now:"),
+    ),
+    "P56-another-namespace-is-followed": mutant(
+        f"{_FEED}::test_p56_no_other_namespace_is_made_equal",
+        ("feed.py", "            check_same(self._run.manifest.source, place, source.text)\n", ""),
+        ("store_identity.py", "    if noted is not None:\n", "    if noted == {}:\n"),
+    ),
+    "P56-the-source-is-compared-only-when-a-feed-begins": mutant(
+        f"{_FEED}::test_p56_a_file_that_is_edited_before_the_first_change[source]",
+        ("store_identity.py", "    if noted is not None:\n", "    if noted == {}:\n"),
+    ),
+    "P56-the-target-is-compared-only-when-a-feed-begins": mutant(
+        f"{_FEED}::test_p56_a_file_that_is_edited_before_the_first_change[target]",
+        (
+            "store_identity.py",
+            "if (now := _identity(properties)) != noted:",
+            "if not (now := noted):",
+        ),
     ),
     "P24-any-number-is-deleted": mutant(
         f"{_TAIL}::test_a_scan_that_finds_little_deletes_nothing[zookeeper]",

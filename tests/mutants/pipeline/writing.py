@@ -28,7 +28,7 @@ WRITING: dict[str, Mutant] = {
         ("repair.py", "            fence=fence,\n", "            fence=None,\n"),
     ),
     "P08-a-feed-has-no-fence": mutant(
-        f"{_FENCES}[fed]", ("feed_sinks.py", "fence=self._fence(), rate", "fence=None, rate")
+        f"{_FENCES}[fed]", ("feed_sinks.py", "fence=self._fence(),", "fence=None,")
     ),
     "P08-batches-go-on-after-a-refused-fence": mutant(
         f"{_APPLIER}::test_a_driver_that_is_superseded_meanwhile_stops",

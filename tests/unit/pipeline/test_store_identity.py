@@ -1,4 +1,4 @@
-"""A run goes on with the store that it has written to, and with no other one."""
+"""A run goes on with the stores that it has read and written to, and with no other ones."""
 
 import shutil
 from pathlib import Path
@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from kip30 import PluginLocator, UsageError
+from kip30.driver.scanning import View
 from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, target_endpoint
 from kip30.pipeline.manifest import Digest, Wave
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
-from kip30.pipeline.target_store import identity_of, note_target
+from kip30.pipeline.run_leader import drive, drive_fenced
+from kip30.pipeline.store_identity import identity_of, note_target, open_source, place_of
 
 WAVE = Wave(number=0, spans=(0,), attempts=1, digest=Digest(), counts={}, files=(), seconds=0.0)
 
@@ -78,3 +80,42 @@ def test_a_run_of_an_older_kip30_notes_its_target_when_it_is_resumed(
         note_target(directory, configured(tmp_path, "one"))
     assert read_manifest(tmp_path / "run").target == begun
     assert read_manifest(tmp_path / "run").waves == [WAVE]
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_a_run_writes_nothing_to_a_store_that_its_file_names_since(
+    tmp_path: Path, begun: str, *, fenced: bool
+) -> None:
+    """A driver stands for election there, which is a write, too."""
+    target = configured(tmp_path, "two")
+    other = identity_of(target.config)
+    with (
+        pytest.raises(UsageError, match="the target is not the store that"),
+        drive_fenced(target.config, "r", begun, fence=fenced),
+    ):
+        pytest.fail("it was opened")
+    with PluginLocator().startup(target.config.properties()) as client:
+        assert client.leader_election("pipeline/r").get_leader() is None
+    with drive(target.config, "r", other) as leader:
+        assert leader.fence().epoch == 1
+
+
+@pytest.mark.parametrize("namespace", ["other", ""])
+def test_a_source_is_opened_in_the_namespace_that_was_noted(tmp_path: Path, namespace: str) -> None:
+    noted = place_of(configured(tmp_path, "one").config.properties())
+    config = configured(tmp_path, "one", namespace).config
+    with PluginLocator().startup(config.properties()) as client:
+        client.storage().put("n/k", "v")
+    view = View(scratch=tmp_path)
+    if namespace:
+        with pytest.raises(UsageError, match="the namespace 'kip30', and now it is 'other'"):
+            open_source(config, view, noted)
+        noted = place_of(config.properties())
+    with open_source(config, view, noted) as store:
+        at = store.position()
+        assert [
+            row.key
+            for span in store.plan(at, 9)
+            for page in store.scan(span, at)
+            for row in page.rows
+        ] == [b"n/k"]
