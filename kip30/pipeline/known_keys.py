@@ -40,6 +40,8 @@ WHERE NOT EXISTS (SELECT 1 FROM scan.seen WHERE scan.seen.key = known.key)
 """
 _AT_ONCE = 10_000
 _NONE = -1
+_NO_STAMP = ""
+"""The stamp of no record."""
 
 
 class Known(NamedTuple):
@@ -116,6 +118,10 @@ class KnownKeys:
             self._database.executemany("DELETE FROM rejected WHERE record = ?", zip(last))
             self._put(Known(*one) for one in last.items() if one[1] is not None)
             self._note(segment)
+
+    def forget_stamps(self) -> None:
+        """Let the next scan find every key changed: stamps of two stores may be equal by chance."""
+        self._database.execute("UPDATE known SET stamp = ?", (_NO_STAMP,))
 
     def begin_scan(self) -> None:
         """Forget which keys were seen, and which records were rejected."""

@@ -141,7 +141,9 @@ class Tail:
         until = self._position(store)
         mark = self._mark
         if mark.at is not None and mark.at.store != until.store:
-            self._lose(self._other_store(mark.at.store, until.store))
+            warning = self._other_store(mark.at.store, until.store)
+            self._known.forget_stamps()
+            self._lose(warning)
         has_log = store.completeness is not None
         if has_log and not self._mark.listing:
             try:

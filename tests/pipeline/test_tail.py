@@ -30,6 +30,7 @@ from .feeding import (
     tail_in,
     version_of,
 )
+from .store import write_properties
 from .stores import STORES, Stores, contents, fill, stores_in
 
 SMALL = TailSettings(segment=SegmentSize(rows=7))
@@ -267,6 +268,29 @@ def test_p24_another_store(config: Path, tmp_path: Path) -> None:
     ) as tail:
         tail.advance()
     _expect_one_gap(tmp_path, config)
+
+
+def test_p24_a_store_that_was_made_anew_with_equal_versions(tmp_path: Path) -> None:
+    """Versions and times of two stores say nothing of each other, even if they are equal."""
+    tail, store, former = (tmp_path / name for name in ("tail", "store", "former"))
+    config = write_properties(
+        tmp_path / "kip30.properties",
+        {"plugin.backend": "embedded", "plugin.embedded.directory": store},
+    )
+    fill(config, {f"n/k{number}": b"first" for number in range(5)})
+    advance(tail, config)
+    with storage_of(config) as storage:
+        versions = [version_of(storage, key) for key in sorted(storage.list("n"))]
+    store.rename(former)
+    fill(config, {f"n/k{number}": b"second" for number in range(4)})
+    with storage_of(config) as storage:
+        assert [version_of(storage, key) for key in sorted(storage.list("n"))] == versions[:4]
+    accepted = TailSettings(accepted_stores=[position_of(config).store])
+    with tail_in(tail, config, settings=accepted) as opened:
+        opened.advance()
+    rows = journal_rows(tail / "journal")
+    assert gaps(rows) == 1
+    assert states(rows) == {f"n/k{number}": b"second" for number in range(4)}
 
 
 @pytest.mark.parametrize("store", ["zookeeper", "consul"])

@@ -119,6 +119,10 @@ FOLLOWING: dict[str, Mutant] = {
             "if not (now := noted):",
         ),
     ),
+    "P24-versions-of-two-stores-are-compared": mutant(
+        f"{_TAIL}::test_p24_a_store_that_was_made_anew_with_equal_versions",
+        ("tail.py", "            self._known.forget_stamps()\n", ""),
+    ),
     "P24-any-number-is-deleted": mutant(
         f"{_TAIL}::test_a_scan_that_finds_little_deletes_nothing[zookeeper]",
         ("tail.py", "        self._check_deletions()\n", ""),
