@@ -24,14 +24,13 @@ from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report, save_report
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.session import slots
 from kip30.pipeline.store_identity import check_same, note_target, open_source, place_of
-from kip30.pipeline.tail import Tail, TailFiles, TailSettings, begin_at
+from kip30.pipeline.tail import ANY_NUMBER, Tail, TailFiles, TailSettings, begin_at
 from kip30.pipeline.tail_thread import Backoff, TailThread
 from kip30.pipeline.wakeup import Wakeup, set_by_interrupt
 
 __all__ = ["FeedOptions", "run"]
 
 _FILES_SECONDS = 60.0
-_LEAST_DELETIONS, _DELETED_PART = 100, 10
 _FAILED_JOBS = 5
 _PRESENT = ("waiting", "lag_seconds", "rejected_records")
 """Counts that are of a moment, and no sums."""
@@ -164,21 +163,16 @@ class _Feed:
         begin_at(files, baseline.position)
 
     def _tail_of(self, files: TailFiles) -> Tail:
+        deletions = self._options.max_delete
+        if deletions is None and self._options.target is None:
+            deletions = ANY_NUMBER
         return Tail(
             files,
             self._open,
-            settings=TailSettings(
-                deletions=self._most_deletions, accepted_stores=self._options.accept_stores
-            ),
+            settings=TailSettings(deletions=deletions, accepted_stores=self._options.accept_stores),
             stopped=lambda: self._stop.is_set,
             warn=self._progress.warn,
         )
-
-    @property
-    def _most_deletions(self) -> int | None:
-        if self._options.target is None or self._options.max_delete is not None:
-            return self._options.max_delete
-        return max(_LEAST_DELETIONS, len(self._known) // _DELETED_PART)
 
     def _open(self, scratch: Path) -> ScanDriver:
         source = self._options.source

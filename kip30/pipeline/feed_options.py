@@ -36,9 +36,9 @@ class FeedOptions:
         batch_seconds: How many seconds there are at least from one batch to the next; None: for
             files 60, so that a day has no more than 1,440, and for a store none.
         request_seconds: How long a request to *source* may take.
-        max_delete: How many keys a scan of *source* may find deleted, else the feed stops before
-            it deletes any; None: with a target a tenth of all, and at least 100. What a log of
-            changes says is not limited.
+        max_delete: How many keys a scan of *source* may find deleted, else the feed stops before it
+            deletes any; None: with a target a tenth of those that it knows when the scan begins,
+            and at least 100. What a log of changes says is not limited.
         overwrite: Whether to replace and delete at *target* also what programs wrote there. Without
             it that is a conflict: the record stays, and is reported.
         rate: How many writes a second may go to *target*; None: as many as it takes.

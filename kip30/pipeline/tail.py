@@ -7,6 +7,7 @@ A key counts as deleted if the log says so, or if a scan saw all places where it
 record that cannot be read leaves the journal as it was; `KnownKeys` has it.
 """
 
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,10 @@ from kip30.pipeline.feed_journal import Journal
 from kip30.pipeline.journal_rows import JournalPosition, JournalRow, JournalRowKind
 from kip30.pipeline.known_keys import Known, KnownKeys, stamp
 
+ANY_NUMBER = sys.maxsize
+"""As `TailSettings.deletions`: a scan never stops."""
 _SPAN_ROWS = 20_000
+_LEAST_DELETIONS, _DELETED_PART = 100, 10
 
 OpenScanner = Callable[[Path], ScanDriver]
 """Opens the view for reading; its copies of itself go to the directory given."""
@@ -48,7 +52,8 @@ class TailSettings:
 
     Attributes:
         segment: The size at which to end a segment.
-        deletions: How many keys one scan may find deleted, else it stops there; None: any number.
+        deletions: How many keys one scan may find deleted, else it stops there; None: a tenth of
+            those that were known when it began, or 100 if that is more.
         accepted_stores: Stores (`Position.store`) that are followed although the journal is of
             another one.
     """
@@ -214,12 +219,15 @@ class Tail:
             )
         return f"the source was the store {before}, and is {now}"
 
-    def _check_deletions(self) -> None:
-        most = self._settings.deletions
-        if most is None or (gone := self._known.count_unseen()) <= most:
+    def _check_deletions(self, known: int) -> None:
+        """Raise if too many are gone of the keys *known* before the scan: new ones do not count."""
+        most, gone = self._settings.deletions, self._known.count_unseen()
+        if most is None:
+            most = max(_LEAST_DELETIONS, known // _DELETED_PART)
+        if gone <= most:
             return
         raise StoreError(
-            f"{gone} of {len(self._known)} keys are gone at the source, and no more than {most} may"
+            f"{gone} of {known} keys are gone at the source, and no more than {most} may"
             " be deleted at once: check the source, or give --max-delete a greater number"
         )
 
@@ -231,6 +239,7 @@ class Tail:
 
     def _compare(self, store: ScanDriver, until: Position) -> None:
         """Add the differences between the view and the journal."""
+        known = len(self._known)
         self._known.begin_scan()
         for span in store.plan(until, _SPAN_ROWS):
             for page in store.scan(span, until):
@@ -241,7 +250,7 @@ class Tail:
                 for row in self._differing(page):
                     self._add(JournalRow(row.key, row, row.modified))
                     self._flush_if_full()
-        self._check_deletions()
+        self._check_deletions(known)
         for key in self._known.unseen():
             self._add(JournalRow(key, None, None))
             self._flush_if_full()

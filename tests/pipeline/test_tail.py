@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kip30 import Storage
 from kip30.driver.records import Kind
 from kip30.driver.scanning import Completeness, Position
 from kip30.errors import StoreError
@@ -315,6 +316,33 @@ def test_a_scan_that_finds_little_deletes_nothing(
         tail.advance()
     left = dict(sorted(values.items())[6:]) | {"n/new": b"new"}
     assert states(journal_rows(tmp_path / "journal")) == left
+
+
+def test_a_tenth_of_the_keys_that_are_known_by_now_may_be_deleted(
+    stores: Stores, tmp_path: Path
+) -> None:
+    """In one tail: the number grows and shrinks with the store, and new keys do not count yet."""
+    config = stores.config("zookeeper", f"t{os.urandom(4).hex()}")
+    segments = TailSettings(segment=SegmentSize(rows=50))
+    with tail_in(tmp_path, config, settings=segments) as tail, storage_of(config) as storage:
+        tail.advance()
+        storage.put_many({f"n/k{number:04}": b"1" for number in range(1_500)})
+        tail.advance()
+        keys = sorted(storage.list("n"))
+        for end in (1_350, 1_215, 1_100):
+            _delete(storage, keys[end:])
+            del keys[end:]
+            tail.advance()
+        _delete(storage, keys[989:])
+        storage.put_many({f"n/new{number:04}": b"1" for number in range(100)})
+        with pytest.raises(StoreError, match=r"111 of 1100 keys are gone .* no more than 110 may"):
+            tail.advance()
+    assert states(journal_rows(tmp_path / "journal")).keys() >= set(keys)
+
+
+def _delete(storage: Storage[bytes], keys: list[str]) -> None:
+    for key in keys:
+        storage.delete(key)
 
 
 def test_p24_killed_while_a_gap_is_repaired(stores: Stores, tmp_path: Path) -> None:

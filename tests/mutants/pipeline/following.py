@@ -125,7 +125,18 @@ FOLLOWING: dict[str, Mutant] = {
     ),
     "P24-any-number-is-deleted": mutant(
         f"{_TAIL}::test_a_scan_that_finds_little_deletes_nothing[zookeeper]",
-        ("tail.py", "        self._check_deletions()\n", ""),
+        ("tail.py", "        self._check_deletions(known)\n", ""),
+    ),
+    "P24-the-number-of-all-is-of-the-beginning": mutant(
+        f"{_TAIL}::test_a_tenth_of_the_keys_that_are_known_by_now_may_be_deleted",
+        (
+            "tail.py",
+            "            most = max(_LEAST_DELETIONS, known // _DELETED_PART)\n",
+            (
+                "            self._all = getattr(self, '_all', known)\n"
+                "            most = max(_LEAST_DELETIONS, self._all // _DELETED_PART)\n"
+            ),
+        ),
     ),
     "P55-what-a-scan-cannot-read-is-gone": mutant(
         f"{_TAIL}::test_an_unreadable_record_is_not_reported_as_deleted[zookeeper]",
