@@ -68,9 +68,7 @@ def run(
     options = resumed(options)
     arguments = options.arguments()
     if options.after is not None and not options.resume:
-        Baseline(
-            options.after, options.source, options.into
-        )  # which raises before the folder is made
+        _baseline(options, options.after)  # which raises before the folder is made
     with RunDirectory(options.out, FEED_JOB, arguments, resume=options.resume) as directory:
         with set_by_interrupt(stop):
             report = _Feed(spark, options, directory, progress or NoProgress(), stop).run()
@@ -88,6 +86,10 @@ def _note_given(directory: RunDirectory, report: Report) -> None:
     manifest = directory.manifest
     manifest.reported, manifest.unreported = dict(report.totals), []
     directory.save()
+
+
+def _baseline(options: FeedOptions, after: Path) -> Baseline:
+    return Baseline(after, options.source, options.into, options.target)
 
 
 class _Feed:
@@ -158,7 +160,7 @@ class _Feed:
             files.known.fill(())
             begin_at(files, None)
             return
-        baseline = Baseline(self._options.after, self._options.source, self._options.into)
+        baseline = _baseline(self._options, self._options.after)
         files.known.fill(baseline.states())
         begin_at(files, baseline.position)
 

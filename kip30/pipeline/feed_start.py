@@ -14,7 +14,7 @@ from kip30.pipeline.manifest import SNAPSHOT_FOLDER, SNAPSHOT_JOB, Manifest
 from kip30.pipeline.parquet_reading import batches
 from kip30.pipeline.path_mapping import Mapping, parents
 from kip30.pipeline.run_directory import read_manifest, verify_files
-from kip30.pipeline.store_identity import check_same, place_of
+from kip30.pipeline.store_identity import check_same, identity_of, place_of
 
 _MIGRATE = "migrate"
 
@@ -26,20 +26,34 @@ class Baseline:
         position: The moment that the snapshot shows.
     """
 
-    def __init__(self, run: Path, source: StoreEndpoint, into: str | None = None) -> None:
+    def __init__(
+        self,
+        run: Path,
+        source: StoreEndpoint,
+        into: str | None = None,
+        target: StoreEndpoint | None = None,
+    ) -> None:
         """Look at *run*, which is one of the job snapshot or migrate.
 
-        With *into* its records are raw, and become keys below that namespace.
+        Args:
+            run: The folder of the run.
+            source: The source of the feed.
+            into: The namespace below which raw records become keys; None: they are not raw.
+            target: The store that the feed writes to; None: files.
 
         Raises:
-            UsageError: It is of another view than *source*.
+            UsageError: It is of another view than *source*, or it is a migration into another store
+                than *target* or into other keys.
             StoreError: It is not done, or one of its files is missing or was changed.
+            Kip30Error: *target* cannot be used.
         """
         self._folder = run
         manifest = read_manifest(run)
         if not manifest.done:
             raise StoreError(f"{run} is not done: finish it with --resume")
         if manifest.job == _MIGRATE:
+            if target is not None:
+                _check_copy(manifest, target, into, run)
             self._folder = run / SNAPSHOT_FOLDER
             manifest = read_manifest(self._folder)
         if manifest.job != SNAPSHOT_JOB:
@@ -93,6 +107,22 @@ class Baseline:
         ):
             if reason is None:
                 yield Known(key, stamp(major, minor, changed))
+
+
+def _check_copy(manifest: Manifest, target: StoreEndpoint, into: str | None, run: Path) -> None:
+    """Return if the migration of *manifest* copied to *target*, and to the keys of the feed.
+
+    Of the keys that it copied a feed writes only later changes.
+    """
+    advice = f"{run} cannot be followed: leave out --after, and the feed begins with all keys"
+    if manifest.arguments.get("moves"):
+        raise UsageError(f"{advice}. It moved keys to other namespaces (--map)")
+    before: str | None = manifest.arguments.get("into")
+    if before != into:
+        raise UsageError(f"{advice}. Its --into is {before!r}, and not {into!r}")
+    now = identity_of(target.config)
+    if manifest.target not in {"", now}:  # older runs have none
+        raise UsageError(f"{advice}. It wrote to {manifest.target}, and {target.text} is {now}")
 
 
 def _check_view(manifest: Manifest, source: StoreEndpoint, run: Path) -> None:

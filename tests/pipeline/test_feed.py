@@ -22,12 +22,13 @@ from pyspark.sql import SparkSession
 from typing_extensions import override
 
 from kip30 import StoreError, UsageError
-from kip30.pipeline import dataframes, feed, snapshot
+from kip30.pipeline import dataframes, feed, restore_and_migrate, snapshot
 from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, store_endpoint
 from kip30.pipeline.feed_options import FeedOptions
 from kip30.pipeline.manifest import Manifest
 from kip30.pipeline.progress import FeedProgress, NoProgress
 from kip30.pipeline.report import JobEnding, Report
+from kip30.pipeline.restore_options import RestoreOptions
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.wakeup import Wakeup
 from kip30_conformance.polling import eventually, time_scale
@@ -346,6 +347,33 @@ def test_after_a_migration(spark: SparkSession, source: Path, tmp_path: Path) ->
     feed.run(spark, replace(chosen, resume=True, after=None))
     changes = changes_of(out_rows(tmp_path / "run"))
     assert changes == [("n/new", b"new"), ("n/newer", b"newer")]
+
+
+def test_after_a_migration_to_other_keys_or_another_store(
+    spark: SparkSession, stores: Stores, source: Path, target: Path, tmp_path: Path
+) -> None:
+    """A feed writes only later changes, so the rest must be there, and under the same keys."""
+    other = stores.config("embedded", f"t{os.urandom(4).hex()}")
+    fill(source, VALUES)
+    moved, renamed, run = (tmp_path / name for name in ("moved", "renamed", "run"))
+    migrating = RestoreOptions(source=endpoint(source), target=endpoint(target), out=moved)
+    restore_and_migrate.run(spark, migrating)
+    moves = (("n0", "n9"),)
+    restore_and_migrate.run(
+        spark, replace(migrating, target=endpoint(other), out=renamed, moves=moves)
+    )
+    fill(source, {"n/new": b"new"})
+    for after, into, reason in (
+        (moved, other, "It wrote to embedded:"),
+        (renamed, other, "It moved keys to other namespaces"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            once(spark, source, run, target=into, after=after)
+        assert not run.exists()
+    assert "n/new" not in all_of(other)
+    report = once(spark, source, run, target=target, after=moved)
+    assert (report.ending, report.counts["written"]) == (JobEnding.DONE, 1)
+    assert all_of(target) == VALUES | {"n/new": b"new"}
 
 
 def test_a_raw_view(spark: SparkSession, stores: Stores, tmp_path: Path) -> None:

@@ -108,6 +108,14 @@ def test_a_tree_is_followed_until_the_cut_over(
         out=tmp_path / "moved",
     )
     assert restore_and_migrate.run(spark, moved).ending is JobEnding.DONE
+    with pytest.raises(UsageError, match="Its --into is 'old', and not 'elsewhere'"):
+        feed.run(
+            spark,
+            feed.FeedOptions(
+                source=source, into="elsewhere", target=moved.target, out=run, after=moved.out
+            ),
+        )
+    assert not run.exists()
     first = followed(spark, source, target, run, after=moved.out)
     assert (first.ending, first.counts["changes"]) == (JobEnding.DONE, 0)
     client.set(f"{top}/d/c0", b"changed")

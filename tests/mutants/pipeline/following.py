@@ -138,6 +138,14 @@ FOLLOWING: dict[str, Mutant] = {
             ),
         ),
     ),
+    "P56-a-feed-follows-a-copy-in-another-store": mutant(
+        f"{_FEED}::test_after_a_migration_to_other_keys_or_another_store",
+        ("feed_start.py", 'if manifest.target not in {"", now}:', "if not now:"),
+    ),
+    "P56-a-feed-follows-a-copy-under-other-keys": mutant(
+        f"{_FEED}::test_after_a_migration_to_other_keys_or_another_store",
+        ("feed_start.py", 'if manifest.arguments.get("moves"):', "if False:"),
+    ),
     "P55-what-a-scan-cannot-read-is-gone": mutant(
         f"{_TAIL}::test_an_unreadable_record_is_not_reported_as_deleted[zookeeper]",
         ("known_keys.py", "if one.record is not None:", "if one.record is None:"),
