@@ -115,7 +115,6 @@ class KnownKeys:
             last = dict(states)
             gone = [(key,) for key, found in last.items() if found is None]
             self._database.executemany("DELETE FROM known WHERE key = ?", gone)
-            self._database.executemany("DELETE FROM rejected WHERE record = ?", zip(last))
             self._put(Known(*one) for one in last.items() if one[1] is not None)
             self._note(segment)
 
@@ -142,11 +141,15 @@ class KnownKeys:
         return found
 
     def reject(self, found: Iterable[Rejected]) -> None:
-        """Note unreadable records. Each counts until its key changes or a scan begins."""
+        """Note unreadable records. Each counts until it can be read again or a scan begins."""
         rows = [(one.key, one.record, one.reason) for one in found]
         with self._database:
             self._database.execute("BEGIN")
             self._database.executemany("INSERT OR REPLACE INTO rejected VALUES (?, ?, ?)", rows)
+
+    def note_readable(self, key: bytes) -> None:
+        """Note that the record at *key* can be read again, or is gone."""
+        self._database.execute("DELETE FROM rejected WHERE record = ?", (key,))
 
     def hide(self, rejected: Iterable[Rejected]) -> None:
         """Note as seen what *rejected*, of the present scan, hides: it is not known to be gone."""

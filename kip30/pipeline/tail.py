@@ -15,7 +15,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any, NamedTuple
 
-from kip30.driver.scanning import Completeness, Page, Position, Row, ScanDriver
+from kip30.driver.scanning import Change, Completeness, Page, Position, Row, ScanDriver
 from kip30.errors import PositionLostError, StoreError
 from kip30.pipeline.feed_journal import Journal
 from kip30.pipeline.journal_rows import JournalPosition, JournalRow, JournalRowKind
@@ -201,10 +201,18 @@ class Tail:
                 if self._is_full and change.order != last:
                     self._flush(replace(mark, order=last))
                 last = change.order
-                if change.rejected is None:
-                    self._add(JournalRow(change.key, change.row, change.order))
-                else:
-                    self._known.reject([change.rejected])
+                self._add_change(change)
+
+    def _add_change(self, change: Change) -> None:
+        """Add *change*, and note at once whether its record can be read.
+
+        Not when the segment is applied: a record may change, and be damaged, in one segment.
+        """
+        if change.rejected is not None:
+            self._known.reject([change.rejected])
+            return
+        self._known.note_readable(change.key)
+        self._add(JournalRow(change.key, change.row, change.order))
 
     def _other_store(self, before: str, now: str) -> str:
         """Return the warning about another store, if it is accepted.

@@ -119,6 +119,36 @@ def test_an_unreadable_record_is_not_reported_as_deleted(
     assert states(journal_rows(tmp_path / "journal")) == {"n/other": b"1"}
 
 
+@pytest.mark.parametrize("killed_at", ["", "appended"])
+@pytest.mark.parametrize("store", ["embedded", "etcd"])
+def test_a_record_that_changes_and_becomes_unreadable_in_one_pass(
+    stores: Stores, store: str, tmp_path: Path, killed_at: str
+) -> None:
+    """And the other way round: the last change decides, also after a crash."""
+    namespace = f"t{os.urandom(4).hex()}"
+    config, spot = stores.config(store, namespace), Spot(Kind.VALUE, "n", "k")
+    fill(config, {"n/k": b"1"})
+    advance(tmp_path, config)
+    with stores.neighbour(store, namespace) as neighbour, storage_of(config) as storage:
+        storage.set("n/k", b"2")
+        storage.set("n/other", b"1")
+        sound = neighbour.read(spot)
+        neighbour.write(spot, neighbour.foreign(b"foreign"))
+        if killed_at:
+            assert killed(tmp_path, config, killed_at, 1)
+        advance(tmp_path, config)
+        (rejected,) = rejected_in(tmp_path)
+        assert rejected.endswith(b"n/k")
+        neighbour.write(spot, neighbour.foreign(b"still foreign"))
+        neighbour.write(spot, sound)
+        storage.set("n/k", b"3")
+        if killed_at:
+            assert killed(tmp_path, config, killed_at, 1)
+        advance(tmp_path, config)
+    assert rejected_in(tmp_path) == []
+    assert states(journal_rows(tmp_path / "journal")) == {"n/k": b"3", "n/other": b"1"}
+
+
 @pytest.mark.parametrize("hidden", ["n", "n/k1"])
 def test_a_record_that_an_acl_hides_is_not_reported_as_deleted(
     stores: Stores, hidden: str, tmp_path: Path

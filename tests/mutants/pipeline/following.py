@@ -146,6 +146,22 @@ FOLLOWING: dict[str, Mutant] = {
         f"{_FEED}::test_after_a_migration_to_other_keys_or_another_store",
         ("feed_start.py", 'if manifest.arguments.get("moves"):', "if False:"),
     ),
+    "P55-a-change-before-makes-a-record-readable": mutant(
+        f"{_TAIL}::test_a_record_that_changes_and_becomes_unreadable_in_one_pass[etcd-]",
+        (
+            "tail.py",
+            "        self._known.apply(self._journal.segment, states)\n",
+            (
+                "        self._known.apply(self._journal.segment, states)\n"
+                "        for key, _ in states:\n"
+                "            self._known.note_readable(key)\n"
+            ),
+        ),
+    ),
+    "P55-a-record-that-is-read-again-stays-rejected": mutant(
+        f"{_TAIL}::test_a_record_that_changes_and_becomes_unreadable_in_one_pass[etcd-]",
+        ("tail.py", "        self._known.note_readable(change.key)\n", ""),
+    ),
     "P55-what-a-scan-cannot-read-is-gone": mutant(
         f"{_TAIL}::test_an_unreadable_record_is_not_reported_as_deleted[zookeeper]",
         ("known_keys.py", "if one.record is not None:", "if one.record is None:"),
@@ -156,7 +172,7 @@ FOLLOWING: dict[str, Mutant] = {
     ),
     "P55-what-a-log-cannot-read-is-gone": mutant(
         f"{_TAIL}::test_an_unreadable_record_is_not_reported_as_deleted[etcd]",
-        ("tail.py", "if change.rejected is None:", "if change is not None:"),
+        ("tail.py", "if change.rejected is not None:", "if not change:"),
     ),
     "P25-the-first-change-of-a-key-counts": mutant(
         f"{_FEED}::test_p25_a_store_into_another[etcd]",
