@@ -18,6 +18,7 @@ from kip30.pipeline.diff_sides import DiffSide, ReadOptions, layout_at, open_sid
 from kip30.pipeline.difference_files import summary_of
 from kip30.pipeline.endpoints import Endpoint, StoreEndpoint, require
 from kip30.pipeline.job_errors import IncompleteRunError, JobFailedError
+from kip30.pipeline.manifest import DIFF_JOB
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.rechecking import settled
 from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
@@ -29,7 +30,7 @@ from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.wave_files import only_wave, write_files
 
-JOB = "diff"
+JOB = DIFF_JOB
 DIFFERENCES = "differences"
 
 

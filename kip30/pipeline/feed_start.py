@@ -10,13 +10,11 @@ from kip30.driver.scanning import Layout, Position, Row
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.known_keys import Known, stamp
-from kip30.pipeline.manifest import SNAPSHOT_FOLDER, SNAPSHOT_JOB, Manifest
+from kip30.pipeline.manifest import MIGRATE_JOB, SNAPSHOT_FOLDER, SNAPSHOT_JOB, Manifest
 from kip30.pipeline.parquet_reading import batches
 from kip30.pipeline.path_mapping import Mapping, parents
 from kip30.pipeline.run_directory import read_manifest, verify_files
 from kip30.pipeline.store_identity import check_same, identity_of, place_of
-
-_MIGRATE = "migrate"
 
 
 class Baseline:
@@ -51,7 +49,7 @@ class Baseline:
         manifest = read_manifest(run)
         if not manifest.done:
             raise StoreError(f"{run} is not done: finish it with --resume")
-        if manifest.job == _MIGRATE:
+        if manifest.job == MIGRATE_JOB:
             if target is not None:
                 _check_copy(manifest, target, into, run)
             self._folder = run / SNAPSHOT_FOLDER

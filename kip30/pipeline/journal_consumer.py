@@ -39,12 +39,22 @@ class JournalConsumer:
     def __init__(
         self, spark: SparkSession, directory: RunDirectory, journal: Journal, sink: Sink
     ) -> None:
-        """Resume at the position in the manifest of *directory*."""
+        """Resume at the position in the manifest of *directory*.
+
+        Raises:
+            StoreError: *journal* ends before this position.
+        """
         self._spark = spark
         self._run = directory
         self._journal = journal
         self._sink = sink
         self._schema = from_arrow_schema(journal.schema)
+        if self.backlog < 0:
+            raise StoreError(
+                f"{directory.path} has applied segment {self.segment}, and its journal ends with"
+                f" segment {journal.segment}: these files were copied at two moments; begin"
+                " another run"
+            )
         journal.remove_before(self._committed)
 
     @property

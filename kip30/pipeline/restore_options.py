@@ -9,12 +9,13 @@ from kip30.driver.scanning import Layout
 from kip30.errors import UnsupportedError, UsageError
 from kip30.names import check_namespace
 from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint, require
+from kip30.pipeline.manifest import MIGRATE_JOB
 from kip30.pipeline.outcomes import OnConflict
 from kip30.pipeline.run_directory import read_manifest
 from kip30.pipeline.source import SPAN_ROWS
 
 RESTORE = "restore"
-MIGRATE = "migrate"
+MIGRATE = MIGRATE_JOB
 
 _BACKUPS = {
     "zookeeper": "the commands `snapshot` and `restore` of ZooKeeper's admin server",

@@ -7,9 +7,12 @@ from typing import Any
 
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.manifest import (
+    DIFF_JOB,
     FEED_JOB,
     MANIFEST_NAME,
+    MIGRATE_JOB,
     SNAPSHOT_FOLDER,
+    SNAPSHOT_JOB,
     Manifest,
 )
 from kip30.pipeline.run_directory import (
@@ -50,17 +53,44 @@ def verify(folder: Path) -> Iterator[CheckedFile]:
     if not manifest.done:
         raise UsageError(f"{folder} is not done: finish it with --resume")
     yield from _files_of(folder, manifest)
-    for part in sorted(folder.glob(f"*/{MANIFEST_NAME}")):
-        yield from _part(part.parent)
+    there = {one.parent.name for one in folder.glob(f"*/{MANIFEST_NAME}")}
+    for part in sorted(there | set(_parts_of(manifest))):
+        yield from _part(folder / part, manifest)
 
 
-def _part(folder: Path) -> Iterator[CheckedFile]:
+def _parts_of(manifest: Manifest) -> list[str]:
+    """Return the folders of the runs that are parts of the run of *manifest*."""
+    if manifest.job == MIGRATE_JOB:
+        return [SNAPSHOT_FOLDER]
+    if manifest.job == DIFF_JOB:
+        # A side that is a snapshot has a folder elsewhere.
+        return [side for side, facts in manifest.source.items() if "config" in facts]
+    return []
+
+
+def _part(folder: Path, whole: Manifest) -> Iterator[CheckedFile]:
+    file = folder / MANIFEST_NAME
     try:
         manifest = read_manifest(folder)
+    except UsageError:
+        yield CheckedFile(file, 0, f"{file} is missing")
+        return
     except StoreError as error:
-        yield CheckedFile(folder / MANIFEST_NAME, 0, str(error))
-    else:
-        yield from _files_of(folder, manifest)
+        yield CheckedFile(file, 0, str(error))
+        return
+    if wrong := _misfit(manifest, whole):
+        yield CheckedFile(file, 0, f"{file} is {wrong}")
+    yield from _files_of(folder, manifest)
+
+
+def _misfit(part: Manifest, whole: Manifest) -> str:
+    """Return why *part* cannot be the part of the run of *whole*; empty if it can."""
+    if part.job != SNAPSHOT_JOB:  # a side of a diff is never done
+        return "" if part.planned == len(part.finished_spans) else "of a run that is not complete"
+    if not part.done:
+        return "of a snapshot that is not done"
+    before = whole.source.get("snapshot")
+    return "" if part.run == before else f"of the snapshot {part.run}, and not of {before}"
 
 
 def _files_of(folder: Path, manifest: Manifest) -> Iterator[CheckedFile]:

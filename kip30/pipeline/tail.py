@@ -109,6 +109,9 @@ class Tail:
             settings: Its settings.
             stopped: Called after each page and segment; if it returns true, `advance` ends.
             warn: Receives what an operator should know.
+
+        Raises:
+            StoreError: The files are not of one moment, or a segment is missing or damaged.
         """
         self._journal = files.journal
         self._known = files.known
@@ -166,7 +169,17 @@ class Tail:
         return mark
 
     def _catch_up(self) -> None:
-        """Recover the rows that were appended before a process was killed."""
+        """Recover the rows that were appended before a process was killed.
+
+        Raises:
+            StoreError: The known keys are not of this journal.
+        """
+        if self._known.segment > self._journal.segment:
+            raise StoreError(
+                f"the known keys are as of segment {self._known.segment}, and the journal ends with"
+                f" segment {self._journal.segment}: these files were copied at two moments; begin"
+                " another run"
+            )
         for segment in range(self._known.segment + 1, self._journal.segment + 1):
             if segment > 0:  # the first segment holds the position to begin at, alone
                 self._known.apply(segment, self._journal.states(segment))

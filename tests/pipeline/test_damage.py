@@ -70,6 +70,41 @@ def with_flipped_bit(data: bytes, place: int) -> bytes:
     return data[:place] + bytes([data[place] ^ 1 << CHANCE.randrange(8)]) + data[place + 1 :]
 
 
+@pytest.mark.parametrize(
+    ("run", "part"), [("migrate.run", "snapshot"), ("diff.run", "left"), ("diff.run", "right")]
+)
+def test_a_part_of_a_run_that_is_missing_is_found(
+    runs: Path, tmp_path: Path, run: str, part: str
+) -> None:
+    """All values are in the parts, so without them nothing is verified."""
+    copy = tmp_path / "copy"
+    shutil.copytree(runs / run, copy)
+    assert not damage_of(copy).strip()
+    (copy / part / MANIFEST_NAME).rename(tmp_path / "manifest")
+    assert damage_of(copy).strip() == f"{copy / part / MANIFEST_NAME} is missing"
+    shutil.rmtree(copy / part)
+    assert damage_of(copy).strip() == f"{copy / part / MANIFEST_NAME} is missing"
+
+
+def test_a_part_of_a_run_that_is_another_one_is_found(runs: Path, tmp_path: Path) -> None:
+    copy, part = tmp_path / "copy", tmp_path / "copy" / "snapshot"
+    shutil.copytree(runs / "migrate.run", copy)
+    edit_manifest(part, lambda fields: fields.update(done=False))
+    assert "is of a snapshot that is not done" in damage_of(copy)
+    shutil.rmtree(part)
+    shutil.copytree(runs / "snapshot.run", part)
+    other, own = (read_manifest(runs / run) for run in ("snapshot.run", "migrate.run"))
+    expected = f"is of the snapshot {other.run}, and not of {own.source['snapshot']}"
+    assert expected in damage_of(copy)
+
+
+def test_a_side_of_a_diff_that_is_not_complete_is_found(runs: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(runs / "diff.run", copy)
+    edit_manifest(copy / "left", lambda fields: fields.update(waves=[]))
+    assert "left/manifest.json is of a run that is not complete" in damage_of(copy)
+
+
 def damage_of(run: Path) -> str:
     """Return what `verify` has to say of *run*."""
     try:

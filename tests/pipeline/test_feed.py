@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -727,6 +728,24 @@ def test_a_report_that_cannot_be_written_is_not_given(
     obstacle.rmdir()
     expect_the_conflict(once(spark, source, conflicting, target=target))
     assert once(spark, source, conflicting, target=target).ending is JobEnding.DONE
+
+
+def test_a_journal_that_is_older_than_its_run_is_refused(
+    spark: SparkSession, source: Path, tmp_path: Path
+) -> None:
+    """As in a copy of the folder that was made while the feed ran."""
+    run = tmp_path / "run"
+    fill(source, {"n/k": b"1"})
+    once(spark, source, run)
+    shutil.copytree(run / "journal", tmp_path / "journal")
+    shutil.copy(run / "known.db", tmp_path)
+    fill(source, {"n/l": b"1"})
+    once(spark, source, run)
+    shutil.rmtree(run / "journal")
+    shutil.copytree(tmp_path / "journal", run / "journal")
+    shutil.copy(tmp_path / "known.db", run)
+    with pytest.raises(StoreError, match=r"has applied segment \d, and its journal ends with"):
+        once(spark, source, run)
 
 
 def test_one_feed_at_a_time(spark: SparkSession, source: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -404,6 +405,20 @@ def _expect_one_gap(folder: Path, config: Path) -> None:
     with storage_of(config) as storage:
         keys = {key for space in ("n", "many") for key in storage.list(space)}
     assert states(rows) == contents(config, sorted(keys))
+
+
+def test_files_that_were_copied_at_two_moments_are_refused(embedded: Path, tmp_path: Path) -> None:
+    """The known keys would hide changes that the copy of the journal does not have."""
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    fill(embedded, {"n/k": b"1"})
+    advance(run, embedded)
+    shutil.copytree(run / "journal", copy / "journal")
+    with storage_of(embedded) as storage:
+        storage.set("n/k", b"2")
+    advance(run, embedded)
+    shutil.copy(run / "known.db", copy / "known.db")
+    with pytest.raises(StoreError, match="known keys are as of segment 2, and the journal ends"):
+        advance(copy, embedded)
 
 
 def test_a_tail_stops_between_segments(embedded: Path, tmp_path: Path) -> None:

@@ -162,6 +162,14 @@ FOLLOWING: dict[str, Mutant] = {
         f"{_TAIL}::test_a_record_that_changes_and_becomes_unreadable_in_one_pass[etcd-]",
         ("tail.py", "        self._known.note_readable(change.key)\n", ""),
     ),
+    "P21-known-keys-may-be-ahead-of-the-journal": mutant(
+        f"{_TAIL}::test_files_that_were_copied_at_two_moments_are_refused",
+        ("tail.py", "if self._known.segment > self._journal.segment:", "if not self._journal:"),
+    ),
+    "P21-a-run-may-be-ahead-of-its-journal": mutant(
+        f"{_FEED}::test_a_journal_that_is_older_than_its_run_is_refused",
+        ("journal_consumer.py", "if self.backlog < 0:", "if not self._run:"),
+    ),
     "P55-what-a-scan-cannot-read-is-gone": mutant(
         f"{_TAIL}::test_an_unreadable_record_is_not_reported_as_deleted[zookeeper]",
         ("known_keys.py", "if one.record is not None:", "if one.record is None:"),
