@@ -51,6 +51,7 @@ def _common(page: Page, moving: Sequence[bool]) -> list[Any]:
         pa.array(page.owners, pa.string()),
         pa.array(moving, pa.bool_()),
         pa.nulls(len(page.keys), pa.string()),
+        *[pa.nulls(len(page.keys), pa.binary())] * 2,
     ]
 
 
@@ -66,6 +67,8 @@ def _rejected(rejected: Sequence[Rejected], layout: Layout) -> pa.RecordBatch:
         pa.nulls(number, pa.string()),
         pa.array([False] * number, pa.bool_()),
         pa.array([one.reason for one in rejected], pa.string()),
+        pa.array([one.record for one in rejected], pa.binary()),
+        pa.array([one.prefix for one in rejected], pa.binary()),
     ]
     if layout is not Layout.RAW:
         return pa.RecordBatch.from_arrays(

@@ -180,7 +180,7 @@ class SnapshotRecords:
                 yield write_rows(applier, self._rows(part), replaces=replaces)
 
     def _rows(self, part: pa.Table) -> list[SourceRow]:
-        names = ("key", "value", "version", "rejected")
+        names = ("key", "value", "version", "rejected", "record", "prefix")
         columns: list[list[Any]] = [part.column(name).to_pylist() for name in names]
         return [
             SourceRow(
@@ -190,9 +190,19 @@ class SnapshotRecords:
                 outcome=rejected and "rejected",
                 detail=rejected,
             )
-            for key, value, version, rejected in zip(*columns, strict=True)
-            if not self.under or key.startswith(f"{self.under}/")
+            for key, value, version, rejected, record, prefix in zip(*columns, strict=True)
+            if self._is_inside(key if rejected is None else None, record, prefix)
         ]
+
+    def _is_inside(self, key: str | None, record: bytes | None, prefix: bytes | None) -> bool:
+        """Return whether a row has, or if it is rejected (None) may hide, a record to write."""
+        if not self.under:
+            return True
+        below = f"{self.under}/".encode()
+        known = record if key is None else key.encode()
+        if known is not None and known.startswith(below):
+            return True
+        return prefix is not None and (prefix.startswith(below) or below.startswith(prefix))
 
     def _moved(self, key: str) -> str:
         for old, new in self.moves:

@@ -14,8 +14,9 @@ from kip30.errors import StoreError
 from kip30.pipeline.checksums import checksum
 
 MANIFEST_NAME = "manifest.json"
-FORMAT = 3
-"""1 had no checksums, 2 had none of the plan and of the manifest."""
+FORMAT = 4
+"""1 had no checksums, 2 had none of the plan and of the manifest, 3 did not have the keys that a
+rejected row hides."""
 _HEAD_LINES = 3
 _END = "\n}"
 SNAPSHOT_JOB = "snapshot"

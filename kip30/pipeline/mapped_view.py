@@ -18,7 +18,7 @@ from kip30.pipeline.schemas import VERSION
 
 _COLUMNS = (
     "key string, value binary, version struct<major: bigint, minor: bigint>, moving boolean,"
-    " skipped string, rejected string"
+    " skipped string, rejected string, record binary, prefix binary"
 )
 _COLUMN_TYPES: dict[str, pa.DataType] = {
     "key": pa.string(),
@@ -27,6 +27,8 @@ _COLUMN_TYPES: dict[str, pa.DataType] = {
     "moving": pa.bool_(),
     "skipped": pa.string(),
     "rejected": pa.string(),
+    "record": pa.binary(),
+    "prefix": pa.binary(),
 }
 _SCHEMA = pa.schema(_COLUMN_TYPES)
 
@@ -55,6 +57,8 @@ class _Found(NamedTuple):
     owner: str | None
     moving: bool
     rejected: str | None
+    record: bytes | None
+    prefix: bytes | None
     has_children: bool
 
 
@@ -63,7 +67,8 @@ def mapped(rows: DataFrame, everything: DataFrame, place: PathMapping) -> DataFr
 
     The columns are those of `kip30.pipeline.schemas.RECORDS` without created, modified and owner,
     and *skipped*: why a record needs no key (`Skipped`), else null. A path that cannot become a key
-    is rejected; *key* is the path then, as in a skipped row.
+    is rejected; *key* is the path then, as in a skipped row. *record* and *prefix* of a rejected
+    row are those of the keys that it hides.
     """
     marked = _with_children(rows, everything) if place.is_tree else _without_children(rows)
 
@@ -96,16 +101,18 @@ def _mapped(mapping: Mapping, found: _Found) -> tuple[object, ...]:
     version = found.version
     shown = found.path.decode(errors="backslashreplace")
     if found.rejected is not None:
-        return shown, b"", version, found.moving, None, found.rejected
+        record = None if found.record is None else mapping.record_of(found.record)
+        prefix = None if found.prefix is None else mapping.prefix_of(found.prefix)
+        return shown, b"", version, found.moving, None, found.rejected, record, prefix
     numbers = version["major"], version["minor"]
     row = Row(found.path, found.value, *numbers, None, None, found.owner)
     match mapping.key_of(row, has_children=found.has_children):
         case Skipped() as skipped:
-            return shown, b"", version, found.moving, skipped.value, None
+            return shown, b"", version, found.moving, skipped.value, *[None] * 3
         case Rejected(reason=reason):
-            return shown, b"", version, found.moving, None, reason
+            return shown, b"", version, found.moving, None, reason, None, None
         case key:
-            return key, value_of(row), version, found.moving, None, None
+            return key, value_of(row), version, found.moving, *[None] * 4
 
 
 def _batch(rows: list[tuple[object, ...]]) -> pa.RecordBatch:

@@ -26,11 +26,14 @@ _COMMON = (
     pa.field("owner", pa.string()),
     _required("moving", pa.bool_()),
     pa.field("rejected", pa.string()),
+    pa.field("record", pa.binary()),
+    pa.field("prefix", pa.binary()),
 )
 
 RECORDS = pa.schema([_required("key", pa.string()), _required("value", pa.binary()), *_COMMON])
 """Records of kip30's storage. *moving*: changed after the position, so perhaps not as of it.
-*rejected*: why the key holds no record; null for records."""
+*rejected*: why the row is no record; null for records. A rejected row has its place in the store as
+its key, and in *record* and *prefix* the keys that it hides, as in `Rejected`."""
 
 CLAIM_RECORDS = pa.schema([RECORDS.field("key"), pa.field("value", pa.binary()), *_COMMON])
 """Claims. *value* is null for an epoch."""

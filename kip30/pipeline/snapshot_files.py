@@ -1,6 +1,8 @@
 """Reading the files of a snapshot: those that its manifest lists, and no others."""
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -77,14 +79,30 @@ class SnapshotFiles:
         return rows.where(self._is_inside(rows)) if self.under else rows
 
     def _is_inside(self, rows: DataFrame) -> Column:
-        """Return whether a row is in the endpoint's part."""
+        """Return whether a row is in the endpoint's part, or may hide a record that is."""
         under = self.under
         if self.layout is not Layout.RAW:
-            return rows["key"].startswith(f"{under}/")
-        if not self.manifest.source["is_tree"]:
-            return f.startswith("path", f.lit(under.encode()))
-        node = under.removesuffix("/")
-        return (rows["text"] == node) | rows["text"].startswith(f"{node}/")
+            below = f"{under}/"
+            is_inside = rows["rejected"].isNull() & rows["key"].startswith(below)
+        elif not self.manifest.source["is_tree"]:
+            below = under
+            is_inside = f.startswith("path", f.lit(under.encode()))
+        else:
+            node = under.removesuffix("/")
+            below = f"{node}/"
+            is_inside = (rows["text"] == node) | rows["text"].startswith(below)
+        return f.coalesce(is_inside, f.lit(col=False)) | _may_hide(rows, below)
+
+
+def _may_hide(rows: DataFrame, below: str) -> Column:
+    """Return whether a rejected row may hide a record whose key begins with *below*."""
+    prefix, begin = rows["prefix"], f.lit(below.encode())
+    found = [
+        f.startswith(rows["record"], begin),
+        f.startswith(prefix, begin),
+        f.startswith(begin, prefix),
+    ]
+    return reduce(or_, (f.coalesce(one, f.lit(col=False)) for one in found))
 
 
 def _check_part(endpoint: SnapshotEndpoint, manifest: Manifest) -> None:

@@ -138,17 +138,19 @@ Values = dict[str, bytes]
 _FEW_KEYS = st.sampled_from(["a", "b", "a/b", "é"])
 _FEW_VALUES = st.sampled_from([b"", b"0", b"1", b"00"])
 _SIDES = st.dictionaries(_FEW_KEYS, _FEW_VALUES)
+_OF_RECORDS = (None, None, None, False, None, None, None)
+"""The columns from *created* on of a record."""
 
 
 def table_of(spark: SparkSession, maps: list[Values], *, full: bool) -> DataFrame:
     """Return *maps* as one side of a comparison, each with keys of its own."""
-    nothing = (None, None, None, False, None)
     rows = [
-        (f"{number}:{key}", value, (number, 0), *nothing)
+        (f"{number}:{key}", value, (number, 0), *_OF_RECORDS)
         for number, values in enumerate(maps)
         for key, value in values.items()
     ]
-    names = ["key", "value", "version", "created", "modified", "owner", "moving", "rejected"]
+    names = ["key", "value", "version", "created", "modified", "owner", "moving"]
+    names += ["rejected", "record", "prefix"]
     assert names == RECORDS.names
     table = spark.createDataFrame(rows, spark_schema(Layout.KIP30))
     return comparable(with_digest(table), full=full)
@@ -180,7 +182,7 @@ def test_digests_and_values_agree(spark: SparkSession, pairs: list[tuple[Values,
 def raw_table(spark: SparkSession, values: dict[bytes, bytes | None], *, full: bool) -> DataFrame:
     """Return nodes of another program as one side of a comparison."""
     rows = [
-        (path, path.decode(), value, "persistent", (1, 0), None, None, None, False, None)
+        (path, path.decode(), value, "persistent", (1, 0), *_OF_RECORDS)
         for path, value in values.items()
     ]
     return comparable(with_digest(spark.createDataFrame(rows, spark_schema(Layout.RAW))), full=full)

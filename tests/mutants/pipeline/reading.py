@@ -33,8 +33,8 @@ READING: dict[str, Mutant] = {
         "::test_a_snapshot_of_one_store_is_restored_in_another[embedded-embedded]",
         (
             "bulk_write.py",
-            'if not self.under or key.startswith(f"{self.under}/")',
-            'if value and (not self.under or key.startswith(f"{self.under}/"))',
+            "if self._is_inside(key if",
+            "if value and self._is_inside(key if",
         ),
     ),
     "P03-digest-without-the-key": mutant(
