@@ -1,5 +1,6 @@
 """Two tables of records compared key by key, in one job of Spark with one exchange."""
 
+from bisect import bisect
 from collections.abc import Sequence
 from functools import reduce
 from operator import and_
@@ -17,7 +18,7 @@ UNSETTLED = "unsettled"
 """Of a key that changed while it was read, or that one side cannot read as a record."""
 KINDS = (ONLY_LEFT, ONLY_RIGHT, DIFFERS, UNSETTLED)
 
-_COMPARED = ("version", "value_bytes", "digest", "moving", "rejected")
+_COMPARED = ("version", "value_bytes", "digest", "moving", "rejected", "record", "prefix")
 _OF_BOTH = ("version", "bytes", "digest")
 COLUMNS = ("key", "kind", *(f"{side}_{name}" for name in _OF_BOTH for side in SIDES))
 
@@ -50,7 +51,8 @@ def differences(left: DataFrame, right: DataFrame, *, full: bool) -> DataFrame:
 
     Returns:
         The columns `COLUMNS`. A key that one side rejects and the other has is unsettled; a key
-        that no side has as a record is not among them.
+        that no side has as a record is not among them. See `unsettle_hidden` for the others that
+        a rejected row hides.
     """
     rows = _of_side(left, LEFT, full=full).unionByName(
         _of_side(right, RIGHT, full=full), allowMissingColumns=True
@@ -71,9 +73,56 @@ def unsettle_moving(found: DataFrame, side: str) -> DataFrame:
     return found.withColumn("kind", kind)
 
 
+def prefixes_of(rows: DataFrame) -> list[bytes]:
+    """Return the prefixes of the keys that rejected ones of *rows* hide, none below another.
+
+    Args:
+        rows: Columns of `comparable`.
+    """
+    found = rows.where(f.col("prefix").isNotNull()).select("prefix").distinct().collect()
+    prefixes = list[bytes]()
+    for prefix in sorted(bytes(one) for (one,) in found):
+        if not (prefixes and prefix.startswith(prefixes[-1])):
+            prefixes.append(prefix)
+    return prefixes
+
+
+def unsettle_hidden(found: DataFrame, side: str, prefixes: Sequence[bytes]) -> DataFrame:
+    """Return *found*, whose keys that *side* does not have and may hide are unsettled.
+
+    Args:
+        found: Columns of `differences`.
+        side: One of `SIDES`.
+        prefixes: Those of the side's table (`prefixes_of`).
+    """
+    missing = ONLY_RIGHT if side == LEFT else ONLY_LEFT
+    is_hidden = (f.col("kind") == missing) & is_below(f.col("key"), prefixes)
+    return found.withColumn("kind", f.when(is_hidden, UNSETTLED).otherwise(f.col("kind")))
+
+
+def is_below(key: Column, prefixes: Sequence[bytes]) -> Column:
+    """Return whether *key*, text or bytes, begins with one of *prefixes* (`prefixes_of`)."""
+    if not prefixes:
+        return f.lit(col=False)
+    found = f.udf(lambda one: _is_below(bytes(one), prefixes), "boolean")
+    return found(key.cast("binary"))
+
+
+def _is_below(key: bytes, prefixes: Sequence[bytes]) -> bool:
+    """Return whether *key* begins with one of *prefixes*, which are in order and none a prefix."""
+    # The one that it begins with sorts before it, and no other one is between them.
+    number = bisect(prefixes, key)
+    return number > 0 and key.startswith(prefixes[number - 1])
+
+
 def _of_side(rows: DataFrame, side: str, *, full: bool) -> DataFrame:
-    """Return *rows* with columns of one side's own; a rejected row has its key alone."""
+    """Return *rows* with columns of one side's own.
+
+    A rejected row has only the key whose place it has, and is left out if it has none.
+    """
     is_record = f.col("rejected").isNull()
+    record = f.col("record").cast(rows.schema["key"].dataType)
+    key = f.when(is_record, f.col("key")).otherwise(record).alias("key")
     columns = {
         "major": f.col("version.major"),
         "minor": f.col("version.minor"),
@@ -84,7 +133,8 @@ def _of_side(rows: DataFrame, side: str, *, full: bool) -> DataFrame:
     if full:
         columns["value"] = f.col("value")
     named = [f.when(is_record, one).alias(f"{side}_{name}") for name, one in columns.items()]
-    return rows.select("key", *named, (~is_record).alias(f"{side}_refused"))
+    found = rows.select(key, *named, (~is_record).alias(f"{side}_refused"))
+    return found.where(f.col("key").isNotNull())
 
 
 def _version(side: str) -> Column:

@@ -13,7 +13,15 @@ from kip30.driver import Capability
 from kip30.driver.scanning import Layout
 from kip30.errors import Kip30Error, UsageError
 from kip30.names import check_namespace
-from kip30.pipeline.comparison import COLUMNS, LEFT, RIGHT, SIDES, differences, unsettle_moving
+from kip30.pipeline.comparison import (
+    COLUMNS,
+    LEFT,
+    RIGHT,
+    SIDES,
+    differences,
+    unsettle_hidden,
+    unsettle_moving,
+)
 from kip30.pipeline.diff_sides import DiffSide, ReadOptions, layout_at, open_side
 from kip30.pipeline.difference_files import summary_of
 from kip30.pipeline.endpoints import Endpoint, StoreEndpoint, require
@@ -105,7 +113,8 @@ def run(spark: SparkSession, options: DiffOptions, progress: Progress | None = N
     The differences are empty if and only if both sides have the same keys with the same values,
     each side as of its reading. A key of a live store that differs is read again on both sides:
     it is reported as different only if it still differs at unchanged versions, otherwise as
-    unsettled. Raw views cannot be read again: their keys that changed after the position are
+    unsettled. A key that one side alone has is unsettled if something that the other side rejected
+    may hide it. Raw views cannot be read again: their keys that changed after the position are
     unsettled. Versions, times and owners are not compared.
 
     The ending is `JobEnding.DONE` if there is no difference, nothing that could not be read, and
@@ -213,6 +222,7 @@ class _Diff:
         )
         found = differences(left, right, full=self._options.full)
         for name, side in self._sides.items():
+            found = unsettle_hidden(found, name, side.prefixes(tables[name]))
             if side.layout is Layout.RAW:
                 found = unsettle_moving(found, name)
         return settled(found.select(*COLUMNS), self._stores())

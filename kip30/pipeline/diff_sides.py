@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from kip30.driver.scanning import Layout, Span
 from kip30.errors import StoreError, UsageError
-from kip30.pipeline.comparison import comparable, compared_columns
+from kip30.pipeline.comparison import comparable, compared_columns, prefixes_of
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, StoreEndpoint
 from kip30.pipeline.manifest import MANIFEST_NAME, Manifest
 from kip30.pipeline.mapped_view import PathMapping, mapped
@@ -109,6 +109,11 @@ class DiffSide(ABC):
         total = self.manifest.total
         moving, rejected = total("moving"), total("rejected")
         return {"rows": self.rows, "rejected": rejected, "skipped": 0, "moving": moving}
+
+    def prefixes(self, table: DataFrame) -> Sequence[bytes]:
+        """Return what `prefixes_of` *table*, its own, does."""
+        # What a mapping alone rejects can be no key, so it hides none.
+        return prefixes_of(table) if self.manifest.total("rejected") else ()
 
     @abstractmethod
     def close(self) -> None:

@@ -198,6 +198,46 @@ def test_no_data_is_not_empty_data(spark: SparkSession, *, full: bool) -> None:
     assert found == {b"/c": "differs", b"/d": "differs"}
 
 
+REFUSED = [(b"a", None), (b"b", b"b/"), (None, b"c/"), (None, b"c/d/"), (None, b"c0"), (None, None)]
+"""The record and the prefix of each rejected row of one side."""
+
+
+def with_refused(spark: SparkSession, table: DataFrame) -> DataFrame:
+    """Return *table* with `REFUSED`, whose places in the store are no keys."""
+    rows = [
+        (f"/place/{number}", b"", (0, 0), None, None, None, False, "why", *hidden)
+        for number, hidden in enumerate(REFUSED)
+    ]
+    refused = with_digest(spark.createDataFrame(rows, spark_schema(Layout.KIP30)))
+    return table.unionByName(comparable(refused, full=False))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_key_that_a_rejected_row_may_hide_is_unsettled(spark: SparkSession, side: str) -> None:
+    """By the key whose place the row has, and by the prefix of all keys below it."""
+    hidden = dict.fromkeys(("a", "b", "b/x", "c/d/e", "c/x", "c0", "c00"), b"")
+    apart = dict.fromkeys(("a/x", "a0", "b0", "c", "d", "/place/0", ""), b"")
+    tables = {
+        one: comparable(
+            with_digest(
+                spark.createDataFrame(
+                    [(key, b"", (1, 0), *_OF_RECORDS) for key in keys], spark_schema(Layout.KIP30)
+                )
+            ),
+            full=False,
+        )
+        for one, keys in (("full", hidden | apart), ("few", ["d"]))
+    }
+    few = with_refused(spark, tables["few"])
+    pair = (few, tables["full"]) if side == "left" else (tables["full"], few)
+    found = comparison.differences(*pair, full=False)
+    found = comparison.unsettle_hidden(found, side, comparison.prefixes_of(few))
+    missing = "only_right" if side == "left" else "only_left"
+    expected = dict.fromkeys(apart, missing) | dict.fromkeys(hidden, "unsettled")
+    del expected["d"]
+    assert kinds(found) == expected
+
+
 class Meddling(NoProgress):
     """Calls *meddle* once: when both sides were read, or after the first wave of the second."""
 

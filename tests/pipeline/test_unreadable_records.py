@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from pyspark.sql import SparkSession
 
-from kip30.pipeline import restore_and_migrate
+from kip30.pipeline import diff, repair, restore_and_migrate
 from kip30.pipeline.endpoints import parse_endpoint, target_endpoint
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.snapshot_files import SnapshotFiles
@@ -51,6 +51,68 @@ def rejected_of(spark: SparkSession, part: str) -> list[str]:
     name = "path" if "path" in files.rows().columns else "key"
     rows = files.rows().where("rejected IS NOT NULL").select(name).collect()
     return sorted(key if isinstance(key, str) else bytes(key).decode() for (key,) in rows)
+
+
+def made_equal(
+    spark: SparkSession, left: str, right: str, folder: Path, into: str | None = None
+) -> tuple[dict[str, str], Report]:
+    """Return the findings of a diff, and the report of its repair, which deletes what is extra."""
+    compared, planned = folder / "diff", folder / "plan"
+    sides = {"left": parse_endpoint(left), "right": parse_endpoint(right)}
+    found = diff.run(spark, diff.DiffOptions(out=compared, into=into, **sides))
+    repair.run(spark, repair.RepairOptions(diff=compared, out=planned))
+    options = repair.RepairOptions(
+        diff=compared, out=folder / "done", apply=True, plan=planned, delete_extra=True
+    )
+    kinds = {one["key"]: one["outcome"] for one in found.findings}
+    return kinds, repair.run(spark, options)
+
+
+@pytest.mark.medium
+def test_keys_below_a_node_that_cannot_be_listed_are_not_deleted(
+    spark: SparkSession, stores: Stores, kazoo: Any, tmp_path: Path
+) -> None:
+    """Of a tree with a mapping, and of a snapshot of kip30's own keys."""
+    for path in ("/tree/closed/k", "/tree/d/c0", "/tree/d/c1"):
+        kazoo.create(path, path.encode(), makepath=True)
+    kazoo.set_acls("/tree/closed", _OWNER)
+    kazoo.set_acls("/tree/d/c0", _OWNER)
+    names = ("closed", "closed/k", "closed/low/k", "d/c0", "d/c0/low", "d/c1", "d/extra", "closed2")
+    keys = {f"old/{name}": b"/tree/%b" % name.encode() for name in names}
+    target, config = stores.config("embedded", "tree"), stores.config("zookeeper", "hidden")
+    fill(target, keys)
+    raw = f"raw:{config}#/tree"
+    found, report = made_equal(spark, raw, f"{target}#old", tmp_path / "a", into="old")
+    extra = {"old/d/extra", "old/closed2"}
+    hidden = set(keys) - extra - {"old/d/c1"}
+    places = dict.fromkeys(("/tree/closed", "/tree/d/c0"), "rejected")
+    assert found == dict.fromkeys(hidden, "unsettled") | dict.fromkeys(extra, "only_right") | places
+    assert (report.ending, report.counts["written"]) == (JobEnding.FINDINGS, len(extra))
+    assert set(contents(target, list(keys))) == set(keys) - extra
+
+    fill(config, VALUES)
+    kazoo.set_acls("/hidden/kv/n1", _OWNER)
+    take(spark, config, tmp_path / "snapshot")
+    copy = stores.config("embedded", "hidden")
+    fill(copy, VALUES | {"n2/extra": b"x"})
+    _, report = made_equal(spark, str(tmp_path / "snapshot"), str(copy), tmp_path / "b")
+    assert (report.counts["written"], report.counts["unsettled"]) == (1, 1)
+    assert contents(copy, [*VALUES, "n2/extra"]) == VALUES
+
+
+@pytest.mark.medium
+def test_the_key_of_a_damaged_record_is_not_deleted(
+    spark: SparkSession, stores: Stores, tmp_path: Path
+) -> None:
+    config, target = stores.config("etcd", "left"), stores.config("embedded", "left")
+    for one in (config, target):
+        fill(one, VALUES)
+    Admin(stores.ensemble("etcd").nodes[0].address).put("/left/kv/n1/k", b"damaged")
+    take(spark, config, tmp_path / "snapshot")
+    found, report = made_equal(spark, f"{tmp_path / 'snapshot'}#n1", f"{target}#n1", tmp_path)
+    assert found == {"/left/kv/n1/k": "rejected", "n1/k": "unsettled"}
+    assert (report.counts["delete"], report.counts["unsettled"]) == (0, 1)
+    assert contents(target, list(VALUES)) == VALUES
 
 
 @pytest.mark.medium
