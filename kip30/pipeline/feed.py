@@ -162,6 +162,7 @@ class _Feed:
             return
         baseline = _baseline(self._options, self._options.after)
         files.known.fill(baseline.states())
+        files.known.reject(baseline.rejected())
         begin_at(files, baseline.position)
 
     def _tail_of(self, files: TailFiles) -> Tail:

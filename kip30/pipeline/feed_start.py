@@ -1,20 +1,22 @@
 """The start of a feed: at the position of a snapshot, whose keys the journal knows then."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from kip30.driver.scanning import Layout, Position, Row
+from kip30.driver.scanning import Layout, Position, Rejected, Row
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.known_keys import Known, stamp
 from kip30.pipeline.manifest import MIGRATE_JOB, SNAPSHOT_FOLDER, SNAPSHOT_JOB, Manifest
 from kip30.pipeline.parquet_reading import batches
-from kip30.pipeline.path_mapping import Mapping, parents
+from kip30.pipeline.path_mapping import Mapping, Skipped, parents
 from kip30.pipeline.run_directory import read_manifest, verify_files
 from kip30.pipeline.store_identity import check_same, identity_of, place_of
+
+_REJECTED = ("rejected", "record", "prefix")
 
 
 class Baseline:
@@ -65,30 +67,36 @@ class Baseline:
 
     def states(self) -> Iterator[Known]:
         """Yield the keys of the snapshot."""
-        columns = [self._key, "version", "modified", "rejected"]
         if self._into is not None:
-            yield from self._mapped_states(self._into, [*columns, "value_bytes", "owner"])
+            found = self._mapped(self._into)
+            yield from (one for one in found if isinstance(one, Known))
             return
-        for batch in self._batches(columns):
+        for batch in self._batches([self._key, "version", "modified", "rejected"]):
             yield from self._states(batch)
 
-    def _mapped_states(self, into: str, columns: Sequence[str]) -> Iterator[Known]:
+    def rejected(self) -> Iterator[Rejected]:
+        """Yield what the snapshot could not read, or has no key for."""
+        if self._into is not None:
+            found = self._mapped(self._into)
+            yield from (one for one in found if isinstance(one, Rejected))
+            return
+        for batch in self._batches([self._key, *_REJECTED]):
+            yield from _rejected(batch)
+
+    def _mapped(self, into: str) -> Iterator[Known | Rejected]:
         facts = self._manifest.source
         mapping = Mapping(into, facts["prefix"], is_tree=facts["is_tree"])
         above = set[bytes]()
         for batch in self._batches(["path"]) if facts["is_tree"] else ():
             paths: list[Any] = batch.column(0).to_pylist()
             above |= parents(paths)
+        columns = ["path", "version", "modified", "value_bytes", "owner", *_REJECTED]
         for batch in self._batches(columns):
+            yield from map(mapping.hidden_by, _rejected(batch))
             found: list[dict[str, Any]] = batch.to_pylist()
             for one in found:
-                # The key depends on whether there is a value, and not on which.
-                version, data = one["version"], b"any" if one["value_bytes"] else b""
-                numbers = version["major"], version["minor"]
-                row = Row(one["path"], data, *numbers, None, one["modified"], one["owner"])
-                key = mapping.key_of(row, has_children=row.key in above)
-                if one["rejected"] is None and isinstance(key, str):
-                    yield Known(key.encode(), stamp(*numbers, row.modified))
+                if one["rejected"] is None:
+                    yield from _key_of(one, mapping, above)
 
     def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for file in self._manifest.files:
@@ -121,6 +129,32 @@ def _check_copy(manifest: Manifest, target: StoreEndpoint, into: str | None, run
     now = identity_of(target.config)
     if manifest.target not in {"", now}:  # older runs have none
         raise UsageError(f"{advice}. It wrote to {manifest.target}, and {target.text} is {now}")
+
+
+def _rejected(batch: pa.RecordBatch) -> Iterator[Rejected]:
+    """Yield the rejected rows of *batch*, whose first column is their place in the store."""
+    places = batch.column(0).cast(pa.binary()).to_pylist()
+    columns = (batch.column(name).to_pylist() for name in _REJECTED)
+    for place, reason, record, prefix in zip(places, *columns, strict=True):
+        if reason is not None:
+            yield Rejected(place, reason, record, prefix)
+
+
+def _key_of(
+    one: dict[str, Any], mapping: Mapping, above: Collection[bytes]
+) -> Iterator[Known | Rejected]:
+    """Yield the key that the raw record *one* becomes, or why it has none although it needs one."""
+    # The key depends on whether there is a value, and not on which.
+    version, data = one["version"], b"any" if one["value_bytes"] else b""
+    numbers = version["major"], version["minor"]
+    row = Row(one["path"], data, *numbers, None, one["modified"], one["owner"])
+    match mapping.key_of(row, has_children=row.key in above):
+        case str() as key:
+            yield Known(key.encode(), stamp(*numbers, row.modified))
+        case Rejected() as refused:
+            yield refused
+        case Skipped():
+            pass
 
 
 def _check_view(manifest: Manifest, source: StoreEndpoint, run: Path) -> None:

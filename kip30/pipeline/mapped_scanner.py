@@ -83,7 +83,7 @@ class MappedScanner(ScanDriver):
 
     def _page(self, rows: Sequence[Row], rejected: Sequence[Rejected]) -> Page:
         found: list[Row] = []
-        refused = [self._rejected(one) for one in rejected]
+        refused = list(map(self._mapping.hidden_by, rejected))
         for row in rows:
             match self._mapped(row):
                 case Row() as one:
@@ -100,11 +100,6 @@ class MappedScanner(ScanDriver):
             return row._replace(key=key.encode(), data=value_of(row), owner=None)
         return key
 
-    def _rejected(self, one: Rejected) -> Rejected:
-        record = None if one.record is None else self._mapping.record_of(one.record)
-        prefix = None if one.prefix is None else self._mapping.prefix_of(one.prefix)
-        return one._replace(record=record, prefix=prefix)
-
     def _changes(self, change: Change) -> Iterator[Change]:
         """Yield what *change* is for the key, if it has one.
 
@@ -112,7 +107,7 @@ class MappedScanner(ScanDriver):
         """
         key = self._mapping.record_of(change.key)
         if change.rejected is not None:
-            yield change._replace(rejected=self._rejected(change.rejected))
+            yield change._replace(rejected=self._mapping.hidden_by(change.rejected))
         elif key is not None:
             row = None if change.row is None else self._mapped(change.row)
             yield Change(key, row if isinstance(row, Row) else None, change.order)

@@ -101,9 +101,9 @@ def _mapped(mapping: Mapping, found: _Found) -> tuple[object, ...]:
     version = found.version
     shown = found.path.decode(errors="backslashreplace")
     if found.rejected is not None:
-        record = None if found.record is None else mapping.record_of(found.record)
-        prefix = None if found.prefix is None else mapping.prefix_of(found.prefix)
-        return shown, b"", version, found.moving, None, found.rejected, record, prefix
+        one = Rejected(found.path, found.rejected, found.record, found.prefix)
+        _, reason, *hidden = mapping.hidden_by(one)
+        return shown, b"", version, found.moving, None, reason, *hidden
     numbers = version["major"], version["minor"]
     row = Row(found.path, found.value, *numbers, None, None, found.owner)
     match mapping.key_of(row, has_children=found.has_children):

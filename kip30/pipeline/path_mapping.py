@@ -78,6 +78,12 @@ class Mapping:
         except InvalidNameError as error:
             return Rejected(row.key, str(error))
 
+    def hidden_by(self, one: Rejected) -> Rejected:
+        """Return *one*, which a scan of `Layout.RAW` rejected, with the keys that it hides."""
+        record = None if one.record is None else self.record_of(one.record)
+        prefix = None if one.prefix is None else self.prefix_of(one.prefix)
+        return one._replace(record=record, prefix=prefix)
+
     def record_of(self, path: bytes) -> bytes | None:
         """Return the key, in UTF-8, that a record at *path* has; None if it can have none."""
         try:

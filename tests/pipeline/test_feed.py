@@ -33,6 +33,7 @@ from kip30.pipeline.restore_options import RestoreOptions
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.wakeup import Wakeup
 from kip30_conformance.polling import eventually, time_scale
+from tests.unit.etcd.admin import Admin
 
 from .feeding import Rows, acknowledged, changes_of, gaps, repeated, states, storage_of, version_of
 from .stores import STORES, Stores, contents, fill, stores_in
@@ -326,6 +327,29 @@ def test_after_a_snapshot(spark: SparkSession, stores: Stores, tmp_path: Path, s
     assert dict(changes_of(rows)) == {"n0/k000": b"changed", "n1/k001": None, "n/new": b"new"}
     assert len(rows) == 3
     assert gaps(rows) == 0
+
+
+@pytest.mark.medium
+def test_after_a_snapshot_with_a_damaged_record(
+    spark: SparkSession, stores: Stores, etcd: Path, tmp_path: Path
+) -> None:
+    """It is named, and counted once, until it can be read again."""
+    fill(etcd, VALUES)
+    namespace = etcd.stem.partition("-")[2]
+    admin = Admin(stores.settings("etcd")["plugin.etcd.endpoints"])
+    place = f"/{namespace}/kv/n0/k000"
+    admin.put(place, b"damaged")
+    taken = snapshot.SnapshotOptions(source=endpoint(etcd), out=tmp_path / "taken")
+    snapshot.run(spark, taken)
+    run = tmp_path / "run"
+    report = once(spark, etcd, run, after=tmp_path / "taken")
+    assert (report.ending, report.counts["rejected_records"]) == (JobEnding.FINDINGS, 1)
+    assert [one["key"] for one in report.findings] == [place]
+    admin.put(place, b"damaged in another way")
+    assert once(spark, etcd, run).counts["rejected_records"] == 1
+    admin.delete(place)
+    report = once(spark, etcd, run)
+    assert (report.ending, report.counts["rejected_records"]) == (JobEnding.DONE, 0)
 
 
 def test_after_a_migration(spark: SparkSession, source: Path, tmp_path: Path) -> None:

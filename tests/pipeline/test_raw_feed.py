@@ -211,6 +211,25 @@ def test_a_prefix_is_followed_by_its_log(
     assert keys_of(target) == {"old/a": b"changed", "old/d/c": b"d/c", "old/new": b"new"}
 
 
+@pytest.mark.medium
+def test_a_feed_after_a_migration_names_paths_that_are_no_keys(
+    spark: SparkSession, stores: Stores, target: Path, tmp_path: Path
+) -> None:
+    top = f"/{tmp_path.name}/"
+    admin = Admin(stores.settings("etcd")["plugin.etcd.endpoints"])
+    for name in ("a", "d//no"):
+        admin.put(f"{top}{name}", name.encode())
+    source = raw(stores, "etcd", top)
+    moved = restore_and_migrate.RestoreOptions(
+        source=source, target=written_to(target), into=INTO, out=tmp_path / "moved"
+    )
+    assert restore_and_migrate.run(spark, moved).ending is JobEnding.FINDINGS
+    run = tmp_path / "followed"
+    report = followed(spark, source, target, run, after=moved.out)
+    assert (report.ending, report.counts["rejected_records"]) == (JobEnding.FINDINGS, 1)
+    assert [one["key"] for one in report.findings] == [f"{top}d//no"]
+
+
 def test_a_feed_with_a_wrong_mapping_or_target_is_refused(
     spark: SparkSession, stores: Stores, target: Path, tmp_path: Path
 ) -> None:
