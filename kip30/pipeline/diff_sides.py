@@ -150,9 +150,14 @@ class SnapshotSide(DiffSide):
     @override
     def facts(self) -> dict[str, Any]:
         manifest = self._files.manifest
-        here = {"endpoint": self._endpoint.text, "prefix": self._files.prefix}
-        folder = str(self._endpoint.folder.absolute())
-        return manifest.source | here | {"folder": folder, "snapshot": manifest.run}
+        here = {
+            "endpoint": self._endpoint.text,
+            "under": self._endpoint.under,
+            "prefix": self._files.prefix,
+            "folder": str(self._endpoint.folder.absolute()),
+            "snapshot": manifest.run,
+        }
+        return manifest.source | here
 
     @property
     @override

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import LongType, StringType, StructType
 
 from kip30.driver import Capability
 from kip30.driver.scanning import Layout
@@ -36,9 +36,11 @@ _PLAN = (
     .add("action", StringType())
     .add("version", _VERSION)
     .add("left_version", _VERSION)
+    .add("left_digest", LongType())
 )
 """*version* is the one that the right side must have, null where it must have none;
-*left_version* is the one that the left side must have, null where the key is deleted."""
+*left_version* is the one that the left side must have, null where the key is deleted, and so is
+*left_digest*, that of its value: some records of other programs have no version."""
 
 
 class DiffFound(NamedTuple):
@@ -125,7 +127,8 @@ def find_diff(folder: Path) -> DiffFound:
 def plan_of(found: DataFrame) -> DataFrame:
     """Return the actions that make the right side of the differences *found* like the left one.
 
-    The columns are key, action, version and left_version. Keys that are unsettled are left alone.
+    The columns are key, action, version, left_version and left_digest. Keys that are unsettled are
+    left alone.
     """
     kind = f.col("kind")
     action = (
@@ -134,7 +137,8 @@ def plan_of(found: DataFrame) -> DataFrame:
         .when(kind == ONLY_RIGHT, DELETE)
     )
     version = f.col("right_version").alias("version")
-    rows = found.select("key", action.alias("action"), version, "left_version")
+    left = ("left_version", "left_digest")
+    rows = found.select("key", action.alias("action"), version, *left)
     return rows.where(f.col("action").isNotNull())
 
 

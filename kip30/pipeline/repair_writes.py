@@ -54,12 +54,21 @@ def with_values_of_store(plan: DataFrame, config: StoreConfig) -> DataFrame:
 
 
 def with_values_of_snapshot(plan: DataFrame, records: DataFrame) -> DataFrame:
-    """Return *plan* with the values of *records*, those of the snapshot that the diff compared."""
-    values = records.where(f.col("rejected").isNull()).select("key", "value")
+    """Return *plan* with the values of *records*, those of the snapshot that the diff compared.
+
+    *refused* is null unless they have another record than the diff saw.
+    """
+    found = f.col("version").alias("found")
+    values = records.where(f.col("rejected").isNull()).select("key", "value", found, "digest")
     joined = plan.join(values, "key", "left")
     source = f.concat_ws(".", "left_version.major", "left_version.minor").alias("source")
-    is_lost = f.col("left_version").isNotNull() & f.col("value").isNull()
-    refused = f.when(is_lost, "the snapshot does not have it").alias("refused")
+    is_same = (f.col("found") == f.col("left_version")) & (f.col("digest") == f.col("left_digest"))
+    refused = (
+        f.when(f.col("left_version").isNull(), None)
+        .when(f.col("found").isNull(), "the snapshot does not have it")
+        .when(~is_same, "the snapshot has another record than the diff saw")
+        .alias("refused")
+    )
     return joined.select("key", "action", "version", source, "value", refused)
 
 

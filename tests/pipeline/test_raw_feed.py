@@ -10,7 +10,7 @@ from kazoo.security import make_digest_acl
 from pyspark.sql import SparkSession
 
 from kip30 import BYTES, PluginLocator, UsageError
-from kip30.pipeline import diff, feed, repair, restore_and_migrate
+from kip30.pipeline import diff, feed, repair, restore_and_migrate, snapshot
 from kip30.pipeline.endpoints import (
     StoreEndpoint,
     parse_endpoint,
@@ -189,6 +189,30 @@ def test_keys_that_differ_from_a_tree_are_repaired(
     report = repair.run(spark, options)
     assert (report.counts["written"], report.counts["extra"]) == (2, 1)
     assert keys_of(target) == right | {"old/extra": b"a program's"}
+
+
+@pytest.mark.medium
+def test_keys_that_differ_from_a_part_of_a_snapshot_are_repaired(
+    spark: SparkSession, stores: Stores, target: Path, tmp_path: Path
+) -> None:
+    """With the values of this part, not with those of another path that has the same end."""
+    part, taken = tmp_path.name, tmp_path / "taken"
+    admin = Admin(stores.settings("etcd")["plugin.etcd.endpoints"])
+    for path in (f"{part}/x", f"{part}/low/y", "x"):
+        admin.put(path, path.encode())
+    whole = snapshot.SnapshotOptions(source=raw(stores, "etcd", ""), out=taken)
+    snapshot.run(spark, whole)
+    compared = tmp_path / "compared"
+    left = parse_endpoint(f"{taken}#{part}/")
+    with PluginLocator().startup(target) as locator:
+        locator.storage(BYTES).put("old/x", b"a program's")
+    right = parse_endpoint(f"{target}#{INTO}")
+    diff.run(spark, diff.DiffOptions(left=left, right=right, into=INTO, out=compared))
+    options = repair.RepairOptions(diff=compared, out=tmp_path / "repaired", apply=True)
+    report = repair.run(spark, options)
+    assert (report.ending, report.counts["written"]) == (JobEnding.DONE, 2), report
+    expected = {"old/x": f"{part}/x".encode(), "old/low/y": f"{part}/low/y".encode()}
+    assert contents(target, list(expected)) == expected
 
 
 @pytest.mark.medium
