@@ -114,8 +114,8 @@ def run(spark: SparkSession, options: DiffOptions, progress: Progress | None = N
     each side as of its reading. A key of a live store that differs is read again on both sides:
     it is reported as different only if it still differs at unchanged versions, otherwise as
     unsettled. A key that one side alone has is unsettled if something that the other side rejected
-    may hide it. Raw views cannot be read again: their keys that changed after the position are
-    unsettled. Versions, times and owners are not compared.
+    may hide it. Raw views are not read again: where a scan is not of one moment, their keys that
+    changed after the position are unsettled. Versions, times and owners are not compared.
 
     The ending is `JobEnding.DONE` if there is no difference, nothing that could not be read, and
     anything that could be compared.

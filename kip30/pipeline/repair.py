@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,7 +15,7 @@ from kip30.errors import Kip30Error, UsageError
 from kip30.pipeline.bulk_write import OUTCOMES, BulkWrite, outcome_counts, outcome_findings
 from kip30.pipeline.comparison import LEFT, RIGHT, UNSETTLED
 from kip30.pipeline.endpoints import StoreEndpoint
-from kip30.pipeline.job_errors import JobFailedError
+from kip30.pipeline.job_errors import IncompleteRunError, JobFailedError
 from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.outcomes import WriteOutcome
 from kip30.pipeline.progress import NoProgress, Progress
@@ -28,7 +29,7 @@ from kip30.pipeline.repair_plan import (
     read_plan,
 )
 from kip30.pipeline.repair_writes import (
-    with_values_of_snapshot,
+    with_values_of_rows,
     with_values_of_store,
     write_plan,
 )
@@ -36,7 +37,6 @@ from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.run_leader import RunLeader, drive_fenced
 from kip30.pipeline.session import slots
-from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.store_identity import identity_text
 from kip30.pipeline.wave_files import only_wave, read_parquet, write_files
@@ -106,7 +106,9 @@ def run(spark: SparkSession, options: RepairOptions, progress: Progress | None =
 
     Every write is done only if the right side still has the version that the diff saw, or still
     does not have the key; and only the value that the diff saw on the left side is written. A key
-    that changed since is a *conflict*, and stays as it is. Unsettled keys are left alone.
+    that changed since on either side, or that the left side cannot read by now, is a *conflict*,
+    and stays as it is. Unsettled keys are left alone. A raw store on the left side is scanned again
+    before the first write, so a change there during the writes is not seen.
 
     The ending is `JobEnding.DONE` if the sides were equal or, as far as the diff can tell, are now.
 
@@ -140,6 +142,7 @@ class _Repair:
         self._options = options
         self._diff = found
         self._run = directory
+        self._left = directory.path / LEFT
         self._begun = time.monotonic()
         self._unsettled = found.manifest.counts[UNSETTLED]
         directory.manifest.source = {
@@ -172,7 +175,7 @@ class _Repair:
         with drive_fenced(config, run, self._right, fence=self._options.fence) as leader:
             try:
                 files, outcomes, found = self._written(planned, leader)
-            except (Kip30Error, JobFailedError) as error:
+            except (Kip30Error, IncompleteRunError, JobFailedError) as error:
                 return self._incomplete(str(error))
         counts |= {outcome.value: found[outcome.value] for outcome in WriteOutcome}
         if counts["fenced"] or counts["unknown"]:
@@ -219,19 +222,23 @@ class _Repair:
         )
         if not self._options.delete_extra:
             planned = planned.where(f.col("action") != DELETE)
-        with translating():
-            rows = self._with_values(planned.repartition(tasks, "key"))
-            return write_files(self._run, _OUTCOMES, 0, writing.outcomes(rows, write_plan))
+        try:
+            with translating():
+                rows = self._with_values(planned.repartition(tasks, "key"))
+                return write_files(self._run, _OUTCOMES, 0, writing.outcomes(rows, write_plan))
+        finally:
+            rmtree(self._left, ignore_errors=True)
 
     def _with_values(self, planned: DataFrame) -> DataFrame:
+        """Return *planned* with values, and the reason why a key is not as the diff saw it.
+
+        Keys of a raw store cannot be read one by one, so all of it is scanned again.
+        """
         left = self._diff.left
-        if self._diff.into is not None:
-            return with_values_of_snapshot(planned, self._diff.mapped_left(self._spark))
-        if isinstance(left, StoreEndpoint):
+        if isinstance(left, StoreEndpoint) and self._diff.into is None:
             return with_values_of_store(planned, left.config)
-        files = SnapshotFiles(self._spark, left)
-        files.verify()
-        return with_values_of_snapshot(planned, files.rows())
+        rmtree(self._left, ignore_errors=True)  # of a process that was killed: it is too old
+        return with_values_of_rows(planned, self._diff.left_now(self._spark, self._left))
 
     def _done(
         self,

@@ -1,5 +1,6 @@
 """The plan of a repair: an action for each difference, taken from the files of a diff."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +44,18 @@ _PLAN = (
 *left_digest*, that of its value: some records of other programs have no version."""
 
 
+class LeftNow(NamedTuple):
+    """The left side of a diff, read in bulk for its repair.
+
+    Attributes:
+        rows: Its rows in the columns of `comparable`, with their values, rejected ones included.
+        prefixes: The prefixes of the keys that rejected ones hide, as of `prefixes_of`.
+    """
+
+    rows: DataFrame
+    prefixes: Sequence[bytes]
+
+
 class DiffFound(NamedTuple):
     """A diff that is done, of two sides that a repair can work on.
 
@@ -60,12 +73,19 @@ class DiffFound(NamedTuple):
     right: StoreEndpoint
     into: str | None
 
-    def mapped_left(self, spark: SparkSession) -> DataFrame:
-        """Return the records of the raw left side, as the diff read and mapped them."""
+    def left_now(self, spark: SparkSession, folder: Path) -> LeftNow:
+        """Return the left side, as *folder* will have it if it is a store, or as the snapshot has.
+
+        Raises:
+            StoreError: The snapshot is damaged.
+            IncompleteRunError, JobFailedError, Kip30Error: The store cannot be read.
+        """
         options = ReadOptions(into=self.into, full=True, span_rows=SPAN_ROWS, request_seconds=None)
-        with closing(open_side(spark, options, self.left, self.folder / LEFT)) as side:
+        with closing(open_side(spark, options, self.left, folder)) as side:
+            side.begin()
             side.read(NoProgress())
-            return side.table().where("skipped IS NULL")
+            rows = side.table().where("skipped IS NULL")
+            return LeftNow(rows, side.prefixes(rows))
 
     def differences(self, spark: SparkSession) -> DataFrame:
         """Return its differences."""

@@ -12,9 +12,10 @@ from kip30.driver.records import Entry, Version
 from kip30.errors import StoreError
 from kip30.pipeline.applier import Applier
 from kip30.pipeline.bulk_write import Decided
+from kip30.pipeline.comparison import is_below
 from kip30.pipeline.outcomes import NewRecord, Replacement, WriteOutcome
 from kip30.pipeline.rechecking import EntryReader
-from kip30.pipeline.repair_plan import CREATE
+from kip30.pipeline.repair_plan import CREATE, LeftNow
 from kip30.pipeline.store_config import StoreConfig
 
 _ROWS = 500
@@ -38,8 +39,8 @@ _SCHEMA = pa.schema(
 def with_values_of_store(plan: DataFrame, config: StoreConfig) -> DataFrame:
     """Return *plan* with the values that the store of *config* has for its keys.
 
-    They are read linearizably, in the tasks. *refused* says why a key cannot be written: the store
-    has another version than the plan wants.
+    They are read linearizably, in the tasks. *refused* says why a key is not written: the store
+    has another version than the plan wants, or a record where the plan wants none.
     """
     names = ("key", "action", "version", "left_version")
 
@@ -53,22 +54,30 @@ def with_values_of_store(plan: DataFrame, config: StoreConfig) -> DataFrame:
     return plan.select(*names).mapInArrow(apply, _COLUMNS)
 
 
-def with_values_of_snapshot(plan: DataFrame, records: DataFrame) -> DataFrame:
-    """Return *plan* with the values of *records*, those of the snapshot that the diff compared.
+def with_values_of_rows(plan: DataFrame, left: LeftNow) -> DataFrame:
+    """Return *plan* with the values of *left*.
 
-    *refused* is null unless they have another record than the diff saw.
+    *refused* says why a key is not written: it has another record there than the diff saw, or there
+    is one where the diff saw none, or it is not known whether there is.
     """
-    found = f.col("version").alias("found")
-    values = records.where(f.col("rejected").isNull()).select("key", "value", found, "digest")
-    joined = plan.join(values, "key", "left")
-    source = f.concat_ws(".", "left_version.major", "left_version.minor").alias("source")
-    is_same = (f.col("found") == f.col("left_version")) & (f.col("digest") == f.col("left_digest"))
+    rows, found = left.rows, f.col("version").alias("found")
+    values = rows.where(f.col("rejected").isNull()).select("key", "value", found, "digest")
+    record = f.col("record").cast("string").alias("key")
+    places = rows.where(f.col("record").isNotNull()).select(record).distinct()
+    joined = plan.join(values, "key", "left").join(
+        places.withColumn("is_rejected", f.lit(col=True)), "key", "left"
+    )
+    is_unknown = f.col("is_rejected").isNotNull() | is_below(f.col("key"), left.prefixes)
+    wanted, has = f.col("left_version"), f.col("found").isNotNull()
+    is_same = (f.col("found") == wanted) & (f.col("digest") == f.col("left_digest"))
     refused = (
-        f.when(f.col("left_version").isNull(), None)
-        .when(f.col("found").isNull(), "the snapshot does not have it")
-        .when(~is_same, "the snapshot has another record than the diff saw")
+        f.when(wanted.isNull() & has, "the left side has it by now, and did not have it")
+        .when(has & ~is_same, "the left side has another record by now than the diff saw")
+        .when(~has & is_unknown, "the left side cannot be read there")
+        .when(wanted.isNotNull() & ~has, "the left side had it and does not have it any more")
         .alias("refused")
     )
+    source = f.concat_ws(".", "left_version.major", "left_version.minor").alias("source")
     return joined.select("key", "action", "version", source, "value", refused)
 
 
@@ -92,12 +101,8 @@ def write_plan(applier: Applier, batch: pa.RecordBatch) -> Iterator[list[Decided
 def _with_values(batch: pa.RecordBatch, reader: EntryReader) -> pa.RecordBatch:
     columns: dict[str, list[Any]] = batch.to_pydict()
     expected = [None if one is None else Version(**one) for one in columns["left_version"]]
-    keys = [key for key, version in zip(columns["key"], expected, strict=True) if version]
-    entries = dict(zip(keys, reader.read(keys), strict=True))
-    found = [
-        (None, None) if version is None else _value(entries[key], version)
-        for key, version in zip(columns["key"], expected, strict=True)
-    ]
+    entries = reader.read(columns["key"])
+    found = [_value(*pair) for pair in zip(entries, expected, strict=True)]
     arrays: list[Any] = [
         *(batch.column(name) for name in ("key", "action", "version")),
         pa.array(["" if one is None else str(one) for one in expected], pa.string()),
@@ -107,10 +112,17 @@ def _with_values(batch: pa.RecordBatch, reader: EntryReader) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=_SCHEMA.names)
 
 
-def _value(entry: Entry | StoreError | None, expected: Version) -> tuple[bytes | None, str | None]:
-    """Return the value of *entry*, or why it is not the one that the diff saw."""
-    if not isinstance(entry, Entry):
-        return None, f"the left side had it at version {expected} and no longer has it"
+def _value(
+    entry: Entry | StoreError | None, expected: Version | None
+) -> tuple[bytes | None, str | None]:
+    """Return the value of *entry*, or why it is not what the diff saw."""
+    if isinstance(entry, StoreError):
+        return None, f"the left side cannot be read there: {entry}"
+    if entry is None:
+        lost = f"the left side had it at version {expected} and no longer has it"
+        return None, lost if expected else None
+    if expected is None:
+        return None, f"the left side has it at version {entry.version} by now, and did not have it"
     if entry.version != expected:
         return None, f"the left side has version {entry.version} by now and had {expected}"
     return entry.data, None

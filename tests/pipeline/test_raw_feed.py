@@ -20,6 +20,7 @@ from kip30.pipeline.endpoints import (
 from kip30.pipeline.report import JobEnding, Report
 from tests.unit.etcd.admin import Admin
 
+from .snapshots import Hooks
 from .stores import Stores, contents, stores_in
 
 _OWNER = "alice", "geheim-1"
@@ -78,6 +79,17 @@ def followed(
         **more,
     )
     return feed.run(spark, options)
+
+
+def once(work: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that does *work* when it is first called, and nothing after that."""
+    left = [work]
+
+    def call() -> None:
+        while left:
+            left.pop()()
+
+    return call
 
 
 def keys_of(target: Path) -> dict[str, bytes]:
@@ -189,6 +201,80 @@ def test_keys_that_differ_from_a_tree_are_repaired(
     report = repair.run(spark, options)
     assert (report.counts["written"], report.counts["extra"]) == (2, 1)
     assert keys_of(target) == right | {"old/extra": b"a program's"}
+
+
+def repaired(spark: SparkSession, compared: Path, folder: Path) -> Report:
+    """Return the report of a repair that also deletes what its plan says."""
+    planned = folder / "planned"
+    repair.run(spark, repair.RepairOptions(diff=compared, out=planned))
+    options = repair.RepairOptions(
+        diff=compared, out=folder / "repaired", apply=True, plan=planned, delete_extra=True
+    )
+    return repair.run(spark, options)
+
+
+@pytest.mark.medium
+def test_what_changed_at_the_source_since_its_scan_is_a_conflict(
+    spark: SparkSession, stores: Stores, tmp_path: Path
+) -> None:
+    """A feed brings changes to the target while both sides are compared."""
+    top, target = f"/{tmp_path.name}/", stores.config("zookeeper", tmp_path.name)
+    admin = Admin(stores.settings("etcd")["plugin.etcd.endpoints"])
+    for name in ("fix", "gone", "k"):
+        admin.put(f"{top}{name}", b"1")
+    source, run, compared = raw(stores, "etcd", top), tmp_path / "followed", tmp_path / "compared"
+    followed(spark, source, target, run)
+    with PluginLocator().startup(target) as locator:
+        locator.storage(BYTES).set("old/fix", b"a program's")
+        locator.storage(BYTES).put("old/extra", b"a program's")
+
+    def follow() -> None:
+        admin.put(f"{top}k", b"2")
+        admin.put(f"{top}new", b"2")
+        admin.delete(f"{top}gone")
+        followed(spark, source, target, run)
+
+    options = diff.DiffOptions(
+        left=source, right=parse_endpoint(f"{target}#{INTO}"), into=INTO, out=compared
+    )
+    found = diff.run(spark, options, Hooks(planned=once(follow)))
+    assert {one["key"]: one["outcome"] for one in found.findings} == {
+        "old/extra": "only_right",
+        "old/fix": "differs",
+        "old/gone": "only_left",
+        "old/k": "differs",
+        "old/new": "only_right",
+    }
+    report = repaired(spark, compared, tmp_path)
+    assert (report.counts["written"], report.counts["conflict"]) == (2, 3)
+    assert {one["key"] for one in report.findings} == {"old/gone", "old/k", "old/new"}
+    assert keys_of(target) == {"old/fix": b"1", "old/k": b"2", "old/new": b"2"}
+    assert not (tmp_path / "repaired" / "left").exists()
+
+
+@pytest.mark.medium
+def test_a_key_that_is_hidden_since_the_diff_is_not_deleted(
+    spark: SparkSession, stores: Stores, zookeeper: tuple[Any, str], target: Path, tmp_path: Path
+) -> None:
+    client, top = zookeeper
+    source, compared = raw(stores, "zookeeper", top), tmp_path / "compared"
+    followed(spark, source, target, tmp_path / "followed")
+    before = keys_of(target)
+    extra = {"old/closed/extra": b"a program's", "old/d/c1/extra": b"a program's"}
+    with PluginLocator().startup(target) as locator:
+        storage = locator.storage(BYTES)
+        storage.put_many(extra | {"old/d/extra": b"a program's"})
+        storage.delete("old/d/c0")
+    differing(spark, source, target, compared)
+    for name in ("closed", "d/c0", "d/c1"):
+        client.set_acls(f"{top}/{name}", [make_digest_acl(*_OWNER, all=True)])
+    report = repaired(spark, compared, tmp_path)
+    assert {one["key"]: one["outcome"] for one in report.findings} == dict.fromkeys(
+        (*extra, "old/d/c0"), "conflict"
+    )
+    assert report.counts["written"] == 1
+    del before["old/d/c0"]
+    assert keys_of(target) | contents(target, list(extra)) == before | extra
 
 
 @pytest.mark.medium

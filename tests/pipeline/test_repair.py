@@ -122,6 +122,20 @@ def test_keys_that_changed_since_the_diff_are_conflicts(
     assert contents(right, KEYS) == SAME | changed | {"left-empty": b""}
 
 
+def test_a_key_that_the_left_side_has_by_now_is_not_deleted(
+    spark: SparkSession, left: Path, right: Path, tmp_path: Path
+) -> None:
+    of = compared(spark, left, right, tmp_path / "diff")
+    repaired(spark, of, tmp_path / "dry")
+    with PluginLocator().startup(left) as locator:
+        locator.storage(BYTES).put("right-empty", b"created since")
+    planned = {"apply": True, "delete_extra": True, "plan": tmp_path / "dry"}
+    report = repaired(spark, of, tmp_path / "run", **planned)
+    assert counted(report, "written", "conflict") == [5, 1]
+    assert [one["key"] for one in report.findings] == ["right-empty"]
+    assert contents(right, KEYS) == LEFT | {"right-empty": b""}
+
+
 @pytest.mark.large
 def test_from_a_snapshot(spark: SparkSession, left: Path, right: Path, tmp_path: Path) -> None:
     """The values are those of the snapshot, also if its store has others by now."""
