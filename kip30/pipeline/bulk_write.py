@@ -5,7 +5,7 @@ each batch the number of keys of each outcome. They are files, so that a wave ca
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -47,6 +47,9 @@ ALL_OUTCOMES = (*(outcome.value for outcome in WriteOutcome), *SKIPPED)
 DELETED = "deleted"
 """The outcome of a change that deleted its key; *written* has the others."""
 _UNREMARKABLE = frozenset({WriteOutcome.WRITTEN.value, WriteOutcome.SAME.value, DELETED, *SKIPPED})
+
+
+Moves = Sequence[tuple[str, str]]
 
 
 class SourceRow(NamedTuple):
@@ -163,13 +166,15 @@ class SnapshotRecords:
         folder: That of the snapshot.
         files: The files of each task.
         under: The namespace with those below it that is read; empty: all.
-        moves: Namespaces, and where their keys go; the first one that fits counts.
+        moves: See `moved_key`.
+        doubles: Keys that several records would have by *moves*; none of these is written.
     """
 
     folder: Path
     files: Sequence[Sequence[DataFile]]
     under: str = ""
-    moves: Sequence[tuple[str, str]] = ()
+    moves: Moves = ()
+    doubles: Collection[str] = ()
 
     def write(
         self, applier: Applier, numbers: pa.RecordBatch, *, replaces: bool = False
@@ -183,13 +188,7 @@ class SnapshotRecords:
         names = ("key", "value", "version", "rejected", "record", "prefix")
         columns: list[list[Any]] = [part.column(name).to_pylist() for name in names]
         return [
-            SourceRow(
-                key=self._moved(key),
-                value=value,
-                source=f"{version['major']}.{version['minor']}",
-                outcome=rejected and "rejected",
-                detail=rejected,
-            )
+            self._row(key, value, f"{version['major']}.{version['minor']}", rejected)
             for key, value, version, rejected, record, prefix in zip(*columns, strict=True)
             if self._is_inside(key if rejected is None else None, record, prefix)
         ]
@@ -204,12 +203,32 @@ class SnapshotRecords:
             return True
         return prefix is not None and (prefix.startswith(below) or below.startswith(prefix))
 
-    def _moved(self, key: str) -> str:
-        for old, new in self.moves:
-            if not old or key.startswith(f"{old}/"):
-                rest = key[len(old) + 1 :] if old else key
-                return f"{new}/{rest}" if new else rest
-        return key
+    def _row(self, key: str, value: bytes, source: str, rejected: str | None) -> SourceRow:
+        moved = moved_key(key, self.moves)
+        if rejected is None and moved in self.doubles:
+            rejected = f"another record would have the key {moved}, too"
+        if rejected is None:
+            return SourceRow(moved, value, source, None, "")
+        return SourceRow(key, value, source, WriteOutcome.REJECTED.value, rejected)
+
+
+def moved_key(key: str, moves: Moves) -> str:
+    """Return the key that the record at *key* has at the target; the first fit of *moves* counts.
+
+    Each of *moves* is a namespace, and where its keys and those below it go; empty: all.
+    """
+    for old, new in moves:
+        if not old or key.startswith(f"{old}/"):
+            rest = key[len(old) + 1 :] if old else key
+            return f"{new}/{rest}" if new else rest
+    return key
+
+
+def doubles_of(records: DataFrame, moves: Moves) -> frozenset[str]:
+    """Return the keys that several of *records*, with the column *key*, would have by *moves*."""
+    moved = f.udf(lambda key: moved_key(key, moves), "string")
+    keys = records.groupBy(moved("key").alias("key")).count().where("count > 1")
+    return frozenset(key for key, _ in keys.collect())
 
 
 def replace_changes(

@@ -1,6 +1,6 @@
 """The jobs ``restore`` and ``migrate``: records of a snapshot, or of a store, into a store."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +15,7 @@ from kip30.pipeline.bulk_write import (
     OUTCOMES,
     BulkWrite,
     SnapshotRecords,
+    doubles_of,
     outcome_counts,
     outcome_findings,
     write_records,
@@ -78,6 +79,7 @@ class _Restore:
         self._options = options
         self._run = directory
         self._progress = progress
+        self._doubles: Collection[str] = ()
 
     def run(self) -> Report:
         note_target(self._run, self._options.target, self._options.accept_stores)
@@ -86,6 +88,7 @@ class _Restore:
             return self._report(JobEnding.INCOMPLETE, incomplete)
         source = SnapshotFiles(self._spark, folder)
         source.verify()
+        self._doubles = self._doubles_of(source)
         manifest = self._run.manifest
         if manifest.planned is None:
             manifest.source = {**source.manifest.source, "snapshot": source.manifest.run}
@@ -105,6 +108,14 @@ class _Restore:
         except IncompleteRunError as error:
             return self._report(JobEnding.INCOMPLETE, str(error))
         return self._finished()
+
+    def _doubles_of(self, source: SnapshotFiles) -> Collection[str]:
+        """Return the keys at the target that several records of *source* would have."""
+        if not self._options.moves:
+            return ()
+        with translating():
+            records = source.rows().where(f.col("rejected").isNull())
+            return doubles_of(records, self._options.moves)
 
     def _snapshot(self) -> tuple[SnapshotEndpoint, str | None]:
         """Return the snapshot to write, and why it is not complete."""
@@ -150,7 +161,11 @@ class _Restore:
         files = [source.files_of(group) for group in partitions(spans, most)]
         tasks = self._spark.range(0, len(files), 1, len(files))
         records = SnapshotRecords(
-            folder=source.folder, files=files, under=source.under, moves=self._options.moves
+            folder=source.folder,
+            files=files,
+            under=source.under,
+            moves=self._options.moves,
+            doubles=self._doubles,
         )
         write = partial(records.write, replaces=self._replaces)
         return self._writing(fence, len(files)).outcomes(tasks, write)

@@ -78,7 +78,11 @@ def taken(spark: SparkSession, source: Path, tmp_path: Path) -> SnapshotEndpoint
 
 
 def restored(
-    spark: SparkSession, taken: SnapshotEndpoint, target: Path, out: Path, **more: object
+    spark: SparkSession,
+    taken: SnapshotEndpoint | StoreEndpoint,
+    target: Path,
+    out: Path,
+    **more: object,
 ) -> Report:
     options = {"source": taken, "target": endpoint(target), "out": out, **more}
     return restore_and_migrate.run(spark, restore_and_migrate.RestoreOptions(**options))  # type: ignore[arg-type]
@@ -402,3 +406,27 @@ def test_keys_may_go_to_other_namespaces(
     assert contents(target, list(expected)) == expected
     with pytest.raises(InvalidNameError):
         restored(spark, taken, target, tmp_path / "x", moves=(("a", "b/"),))
+
+
+def test_keys_that_would_become_one_key_are_rejected(
+    spark: SparkSession, target: Path, tmp_path: Path
+) -> None:
+    """Whatever the order of the tasks, none of their values replaces that of the target."""
+    config = embedded(tmp_path, "mapped")
+    alike = ("app/x", "low/x", "prod/x")
+    fill(config, dict.fromkeys((*alike, "app/y", "prod/z"), b"new"))
+    fill(target, {"prod/x": b"before"})
+    report = restored(
+        spark,
+        endpoint(config),
+        target,
+        tmp_path / "run",
+        moves=(("app", "prod"), ("low", "prod")),
+        on_conflict=OnConflict.REPLACE,
+    )
+    assert report.ending is JobEnding.FINDINGS
+    assert (report.counts["rejected"], report.counts["written"], report.counts["rows"]) == (3, 2, 5)
+    assert {one["key"] for one in report.findings} == set(alike)
+    assert all("prod/x" in one["detail"] for one in report.findings)
+    expected = {"prod/x": b"before", "prod/y": b"new", "prod/z": b"new"}
+    assert contents(target, [*expected, *alike]) == expected

@@ -97,7 +97,7 @@ WRITING: dict[str, Mutant] = {
     ),
     "P11-what-was-rejected-is-written": mutant(
         f"{_WRITES}::test_a_rejected_record_of_a_snapshot_is_a_finding_and_is_not_written",
-        ("bulk_write.py", 'outcome=rejected and "rejected",', "outcome=None,"),
+        ("bulk_write.py", "WriteOutcome.REJECTED.value, rejected)", "None, rejected)"),
     ),
     "P12-what-is-equal-is-never-its-own": mutant(
         f"{_STORES}::test_a_task_that_is_killed_is_counted_right_when_repeated[embedded]",
