@@ -74,7 +74,7 @@ def with_values_of_rows(plan: DataFrame, left: LeftNow) -> DataFrame:
         f.when(wanted.isNull() & has, "the left side has it by now, and did not have it")
         .when(has & ~is_same, "the left side has another record by now than the diff saw")
         .when(~has & is_unknown, "the left side cannot be read there")
-        .when(wanted.isNotNull() & ~has, "the left side had it and does not have it any more")
+        .when(wanted.isNotNull() & ~has, "the left side had it and no longer has it")
         .alias("refused")
     )
     source = f.concat_ws(".", "left_version.major", "left_version.minor").alias("source")
