@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -226,7 +227,7 @@ def moved_key(key: str, moves: Moves) -> str:
 
 def doubles_of(records: DataFrame, moves: Moves) -> frozenset[str]:
     """Return the keys that several of *records*, with the column *key*, would have by *moves*."""
-    moved = f.udf(lambda key: moved_key(key, moves), "string")
+    moved = f.udf(partial(moved_key, moves=moves), "string")
     keys = records.groupBy(moved("key").alias("key")).count().where("count > 1")
     return frozenset(key for key, _ in keys.collect())
 

@@ -104,8 +104,11 @@ def is_below(key: Column, prefixes: Sequence[bytes]) -> Column:
     """Return whether *key*, text or bytes, begins with one of *prefixes* (`prefixes_of`)."""
     if not prefixes:
         return f.lit(col=False)
-    found = f.udf(lambda one: _is_below(bytes(one), prefixes), "boolean")
-    return found(key.cast("binary"))
+
+    def is_one_below(one: bytearray) -> bool:
+        return _is_below(bytes(one), prefixes)
+
+    return f.udf(is_one_below, "boolean")(key.cast("binary"))
 
 
 def _is_below(key: bytes, prefixes: Sequence[bytes]) -> bool:

@@ -58,8 +58,10 @@ def made_equal(
 ) -> tuple[dict[str, str], Report]:
     """Return the findings of a diff, and the report of its repair, which deletes what is extra."""
     compared, planned = folder / "diff", folder / "plan"
-    sides = {"left": parse_endpoint(left), "right": parse_endpoint(right)}
-    found = diff.run(spark, diff.DiffOptions(out=compared, into=into, **sides))
+    sides = diff.DiffOptions(
+        left=parse_endpoint(left), right=parse_endpoint(right), into=into, out=compared
+    )
+    found = diff.run(spark, sides)
     repair.run(spark, repair.RepairOptions(diff=compared, out=planned))
     options = repair.RepairOptions(
         diff=compared, out=folder / "done", apply=True, plan=planned, delete_extra=True
