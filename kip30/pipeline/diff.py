@@ -29,7 +29,7 @@ from kip30.pipeline.job_errors import IncompleteRunError, JobFailedError
 from kip30.pipeline.manifest import DIFF_JOB
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.rechecking import settled
-from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
+from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report, conclude
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.session import shuffling
 from kip30.pipeline.snapshot_files import rejected_rows
@@ -177,9 +177,8 @@ class _Diff:
                 findings = self._compare()
             except (IncompleteRunError, Kip30Error, JobFailedError) as error:
                 return Report.of(manifest, JobEnding.INCOMPLETE, reason=f"{doing}{error}")
-        manifest.done = True
-        self._run.save()
-        return Report.of(manifest, JobEnding.FINDINGS if findings else JobEnding.DONE, findings)
+        ending = JobEnding.FINDINGS if findings else JobEnding.DONE
+        return conclude(self._run, Report.of(manifest, ending, findings))
 
     def _endpoints(self) -> Mapping[str, Endpoint]:
         return {LEFT: self._options.left, RIGHT: self._options.right}

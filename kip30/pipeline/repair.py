@@ -33,7 +33,7 @@ from kip30.pipeline.repair_writes import (
     with_values_of_store,
     write_plan,
 )
-from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
+from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report, conclude
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.run_leader import RunLeader, drive_fenced
 from kip30.pipeline.session import slots
@@ -250,10 +250,9 @@ class _Repair:
         rows = sum(counts.get(action, 0) for action in ACTIONS)
         manifest.waves = [only_wave(files, rows, time.monotonic() - self._begun)]
         manifest.counts = {**counts, UNSETTLED: self._unsettled}
-        manifest.done = True
-        self._run.save()
         is_left = findings or self._unsettled or counts.get("extra")
-        return Report.of(manifest, JobEnding.FINDINGS if is_left else JobEnding.DONE, findings)
+        ending = JobEnding.FINDINGS if is_left else JobEnding.DONE
+        return conclude(self._run, Report.of(manifest, ending, findings))
 
     def _incomplete(self, reason: str) -> Report:
         return Report.of(self._run.manifest, JobEnding.INCOMPLETE, reason=reason)

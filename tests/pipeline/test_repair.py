@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,13 @@ from kip30.driver.scanning import View
 from kip30.pipeline import diff, repair, snapshot
 from kip30.pipeline.diff import DiffOptions
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, parse_endpoint, store_endpoint
-from kip30.pipeline.manifest import MANIFEST_NAME, Manifest
+from kip30.pipeline.manifest import DIFF_JOB, MANIFEST_NAME, Manifest
 from kip30.pipeline.repair import RepairOptions
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import read_manifest
 from kip30.runtime.resolution import scanner
 
+from .manifests import expect_done_with_the_report
 from .stores import Stores, contents, fill, stores_in
 
 SAME = {f"n{number % 3}/k{number:03}": b"%d" % number for number in range(30)}
@@ -97,6 +99,19 @@ def test_a_dry_run_and_what_it_planned(
         left=parse_endpoint(str(left)), right=parse_endpoint(str(right)), out=tmp_path / "after"
     )
     assert diff.run(spark, options).ending is JobEnding.DONE
+
+
+def test_a_diff_and_a_repair_are_done_once_their_report_is_written(
+    spark: SparkSession, left: Path, right: Path, tmp_path: Path
+) -> None:
+    """A run that is done cannot be resumed, so nothing would name its findings later."""
+    first, second = (parse_endpoint(str(one)) for one in (left, right))
+    comparing = DiffOptions(left=first, right=second, out=tmp_path / "diff")
+    compare = partial(diff.run, spark, replace(comparing, resume=True))
+    expect_done_with_the_report(tmp_path / "diff", DIFF_JOB, comparing.arguments(), compare)
+    planning = RepairOptions(diff=tmp_path / "diff", out=tmp_path / "plan")
+    plan = partial(repair.run, spark, replace(planning, resume=True))
+    expect_done_with_the_report(tmp_path / "plan", repair.JOB, planning.arguments(), plan)
 
 
 def test_keys_that_changed_since_the_diff_are_conflicts(

@@ -1,12 +1,10 @@
 """Restoring and migrating: nothing is overwritten, nothing lost, nothing counted twice."""
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -41,7 +39,7 @@ from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30_conformance.polling import eventually, time_scale
 
-from .manifests import edit_manifest
+from .manifests import edit_manifest, expect_done_with_the_report
 from .stores import contents, fill
 
 VALUES = {f"n{number % 3}/k{number:03}": b"%d" % number for number in range(100)}
@@ -155,33 +153,16 @@ def test_a_run_is_done_once_its_report_is_written(
     fill(target, {"n0/k000": b"other"})
     taking = snapshot.SnapshotOptions(source=endpoint(source), out=tmp_path / "s")
     take = partial(snapshot.run, spark, replace(taking, resume=True))
-    _expect_done_with_the_report(tmp_path / "s", taking, take)
+    expect_done_with_the_report(tmp_path / "s", taking.job, taking.arguments(), take)
     migrating = restore_and_migrate.RestoreOptions(
         source=endpoint(source), target=endpoint(target), out=tmp_path / "run"
     )
     migrate = partial(restore_and_migrate.run, spark, replace(migrating, resume=True))
-    report = _expect_done_with_the_report(tmp_path / "run", migrating, migrate)
+    arguments = migrating.arguments()
+    report = expect_done_with_the_report(tmp_path / "run", migrating.job, arguments, migrate)
     assert report.ending is JobEnding.FINDINGS
     assert [one["key"] for one in report.findings] == ["n0/k000"]
     assert (report.counts["conflict"], report.counts["written"]) == (1, len(VALUES) - 1)
-
-
-def _expect_done_with_the_report(
-    out: Path,
-    options: snapshot.SnapshotOptions | restore_and_migrate.RestoreOptions,
-    run: Callable[[], Report],
-) -> Report:
-    """Require that the *run* in *out* is done once its report can be written; return that."""
-    with RunDirectory(out, options.job, options.arguments()):
-        (out / "report.json").mkdir()
-    with pytest.raises(OSError, match=r"report\.json"):
-        run()
-    assert not read_manifest(out).done
-    (out / "report.json").rmdir()
-    report = run()
-    assert read_manifest(out).done
-    assert json.loads((out / "report.json").read_text())["ending"] == report.ending.value
-    return report
 
 
 def test_part_of_a_snapshot(
