@@ -102,7 +102,7 @@ class CassandraMembership(MembershipDriver):
         advance = calls.statements.bind(
             "advance_members", rev, calls.root, bid.claim_row.scope, rev
         )
-        insert = claims.table.insert(bid.claim_row, bid.entry(rev))
+        insert = claims.table.insert(bid.claim_row, bid.entry(rev), calls.revisions.next())
         statement = calls.statements.batch([advance, insert])
         return calls.send(Ask(statement, read, writes=True), bid.until)
 

@@ -118,7 +118,8 @@ class Revisions:
     rarely conflict; a wrong clock costs a round trip, and nothing else. Because no partition
     accepts a revision twice, a write that carries one can be retried without being done twice.
 
-    A partition that is further ahead than clocks are wrong is treated alone: no other follows it.
+    A partition that is further ahead than clocks are wrong is treated alone, as long as it is: no
+    other follows it.
     """
 
     def __init__(self) -> None:
@@ -149,10 +150,12 @@ class Revisions:
         if revision > _MOST:
             raise StoreError(_forged(place, revision))
         with self._lock:
-            if revision > time.time_ns() // 1000 + _DAY:
-                self._ahead[place] = max(revision, self._ahead.get(place, 0))
+            # Also above what was proposed there: a request with that may be under way.
+            reached = max(revision, self._ahead.pop(place, 0))
+            if reached > time.time_ns() // 1000 + _DAY:
+                self._ahead[place] = reached
             else:
-                self._last = max(self._last, revision)
+                self._last = max(self._last, reached)
 
 
 def _forged(place: Place, revision: int) -> str:

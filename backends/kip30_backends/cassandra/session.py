@@ -74,11 +74,15 @@ class ClaimStatements:
         member = (version.major, nonce, data, beat, self._root, claim_row.scope, claim_row.name)
         return self._bind("write_member", self.seconds, *member, held, version.major, beat)
 
-    def insert(self, claim_row: ClaimRow, entry: Entry) -> Statement:
-        """Return the statement that inserts *entry* of a member if there is no such row."""
+    def insert(self, claim_row: ClaimRow, entry: Entry, beat: int) -> Statement:
+        """Return the statement that inserts *entry* of a member if there is no such row.
+
+        Its *beat* must be below those of its renewals. The revision in *entry* may be above them:
+        it follows the group's, which a client with a wrong clock may have raised.
+        """
         (rev, _), nonce, data = entry
         where = (self._root, claim_row.scope, claim_row.name)
-        return self._bind("insert_member", self.seconds, rev, nonce, data, rev, *where)
+        return self._bind("insert_member", self.seconds, rev, nonce, data, beat, *where)
 
     def take(
         self, claim_row: ClaimRow, nonce: str, data: bytes, beat: int, creation: int | None = None

@@ -1,5 +1,6 @@
 """Numbers that kip30 would never have written: they hurt their own partition alone."""
 
+import time
 from concurrent.futures import Future
 from typing import Any
 
@@ -8,12 +9,14 @@ import pytest
 from kip30 import KeyExistsError, Kip30Error, PluginLocator, StoreError, VersionConflictError
 from kip30.driver.records import Condition, Version, Write
 from kip30.names import Key
+from kip30_conformance.polling import eventually
 from tests.unit.clients import Open
 
 from .admin import Admin
 
 GREATEST = 2**63 - 1
 LATE = 2**61
+DAY = 86_400_000_000
 
 
 def plant(admin: Admin, table: str, namespace: str, scope: str, value: int) -> None:
@@ -92,6 +95,27 @@ def test_a_revision_that_is_far_ahead_stays_where_it_is(
     storage = client.storage()
     assert [storage.set("n/k", "v").major for _ in range(3)] == [LATE + 1, LATE + 2, LATE + 3]
     assert storage.set("other/k", "v").major < LATE
+
+
+def test_a_group_whose_revision_is_far_ahead_ends_no_session(
+    open_client: Open, admin: Admin, namespace: str
+) -> None:
+    client = open_client()
+    in_two_days = time.time_ns() // 1000 + 2 * DAY
+    plant(admin, "members", namespace, "g", in_two_days)
+    group, election = client.group_membership("g"), client.leader_election("s")
+    member = group.join("m", "old")
+    assert member.incarnation.major > in_two_days
+    with election.lead("c", "") as term:
+        joined_until = member.deadline
+        group.update("m", "new")
+        eventually(
+            lambda: member.deadline > joined_until + 2 * member.timeout_seconds,
+            what="the session is renewed",
+        )
+        assert term.is_valid()
+    assert group.member("m") is member
+    assert group.membership() == {"m": "new"}
 
 
 def test_invalid_writes_fail_without_the_other_writes_of_the_batch(open_client: Open) -> None:

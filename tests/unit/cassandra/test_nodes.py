@@ -1,7 +1,11 @@
 """The choice of the next node, and the numbers of requests."""
 
 import time
+from types import SimpleNamespace
 
+import pytest
+
+from kip30_backends.cassandra import observation_order
 from kip30_backends.cassandra.calls import ClusterNodes
 from kip30_backends.cassandra.observation_order import Orders, Revisions
 
@@ -11,6 +15,8 @@ class Node:
 
 
 A, B, C = Node(), Node(), Node()
+PLACE = ("records", "n")
+DAY = 86_400_000_000
 
 
 def _nodes(*up: Node) -> ClusterNodes:
@@ -67,9 +73,34 @@ def test_revisions_grow_and_are_near_the_time_of_day() -> None:
 def test_revisions_overtake_what_was_seen() -> None:
     revisions = Revisions()
     ahead = revisions.next() + 3_600_000_000
-    revisions.observe(("records", "n"), ahead)
-    revisions.observe(("records", "n"), None)
+    revisions.observe(PLACE, ahead)
+    revisions.observe(PLACE, None)
     assert revisions.next() == ahead + 1
+
+
+def test_a_partition_that_was_far_ahead_is_overtaken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    revisions, now = Revisions(), time.time_ns() // 1000
+    monkeypatch.setattr(observation_order, "time", SimpleNamespace(time_ns=lambda: 1000 * now))
+    ahead = now + 2 * DAY
+    revisions.observe(PLACE, ahead)
+    assert revisions.next(PLACE) == ahead + 1
+    now += 3 * DAY
+    newer = now + 5  # by a client whose clock is right
+    revisions.observe(PLACE, newer)
+    assert revisions.next(PLACE) > newer
+
+
+def test_a_revision_is_not_proposed_twice_once_its_partition_is_not_far_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    revisions, now = Revisions(), time.time_ns() // 1000
+    monkeypatch.setattr(observation_order, "time", SimpleNamespace(time_ns=lambda: 1000 * now))
+    ahead = now + 2 * DAY
+    revisions.observe(PLACE, ahead)
+    proposed = revisions.next(PLACE)
+    now += 3 * DAY // 2  # less than a day ahead
+    revisions.observe(PLACE, ahead)  # what is proposed may have been sent, and not answered
+    assert revisions.next(PLACE) > proposed
 
 
 def test_the_next_watch_order_exceeds_the_last_stamp() -> None:
