@@ -244,9 +244,10 @@ class ObserveDriver(ABC):
         does not block and does not raise. A state does not change after it was handed over. An
         unreadable record does not keep others from being handed over: see `Snapshot.unreadable`. A
         client has as many watches of kind ``MEMBER`` as members; a change of one may take up to a
-        third of the session timeout to be seen. Of members of other clients it watches few, and
-        their changes are seen as soon as those of other kinds: candidates and locks wait for the
-        end of one.
+        third of the session timeout to be seen, unless this client itself releases the member. Of
+        members of other clients it watches few. Their changes, and such a release, are seen as soon
+        as changes of other kinds: candidates and locks wait for the end of one, of their own client
+        as well.
         """
 
 

@@ -98,6 +98,7 @@ class Claims(key_claims.KeyClaims[ClaimKey]):
         if not outcome.refusals:
             for key, claim in held:
                 claim.handle.session.held.discard(key)
+            self._sessions.on_released({key for key, _ in held})
             return
         refused = {refusal.number // 2 for refusal in outcome.refusals}
         rest = [one for number, one in enumerate(held) if number not in refused]
@@ -175,10 +176,11 @@ class Claims(key_claims.KeyClaims[ClaimKey]):
         while hold is not None:
             delete = transactions.delete(key)
             outcome = requests.ask(transactions.write([_still_held(key, hold), delete]))
-            if not outcome.refusals:
+            if not outcome.refusals or outcome.says(_ABSENT):
                 hold.session.held.discard(key)
-                return
+                break
             hold = _held_by_now(key, claim, outcome, requests)
+        self._sessions.on_released({key})
 
 
 def _taking(bid: Bid, session: Session) -> list[transactions.Operation]:

@@ -61,6 +61,7 @@ class Resources:
             self.states, self.calls, QueryWait(wait, seconds), is_own=self.sessions.holds
         )
         self.sessions.on_renewed = self.watches.read_members
+        self.sessions.on_released = self.watches.read_released
         self._close_once = CloseOnce(on_thread_of("kip30-consul"))
         fork_safety.register(self)
         try:

@@ -13,6 +13,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from http import HTTPStatus
 from typing import Any
 
@@ -175,6 +176,7 @@ class Sessions:
         grants: The sessions requested, and those granted.
         on_renewed: Called three times in a session timeout while a session lives; it must not
             block.
+        on_released: Called with keys that this client has released; it must not block.
     """
 
     def __init__(self, context: Context, calls: Calls) -> None:
@@ -193,6 +195,7 @@ class Sessions:
             closing_seconds=calls.seconds / 2,
         )
         self.on_renewed: Callable[[], None] = do_nothing
+        self.on_released: Callable[[AbstractSet[str]], None] = do_nothing
 
     def current(self, requests: OperationRequests) -> Session:
         """Return the current session, or open one.

@@ -3,12 +3,14 @@
 A server limits the number of connections from one machine. So only the first few observations have
 one each. The others share queries that report whether anything has changed near them: one for each
 of the first namespaces, groups and services, then one for all of a kind. This client's own members
-have none: their records are read together whenever the session is renewed.
+have none: their records are read together whenever the session is renewed, and the record of one
+that this client releases is read right after that.
 """
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from kip30.driver.kit.gate import CLOSED
@@ -128,11 +130,28 @@ class Watches:
         with self._lock:
             watches = list(self._members)
         try:
+            self._read_own(watches)
+        finally:
+            self._reads_members = False
+
+    def read_released(self, keys: AbstractSet[str]) -> None:
+        """Start a read of members that this client watched as its own, and has released.
+
+        Another caller in the same client may wait in a line for that.
+        """
+        with self._lock:
+            watches = [watch for watch in self._members if watch.place.key in keys]
+        if watches:
+            try:
+                self._calls.pool.do(partial(self._read_own, watches))
+            except Kip30Error as error:
+                _log.info("released members are not read: %s", str(error))
+
+    def _read_own(self, watches: Sequence[ConsulWatch]) -> None:
+        try:
             SharedPoll(self._states, self._calls).read(watches)
         except Kip30Error as error:
             _log.info("own members will be read again: %s", str(error))
-        finally:
-            self._reads_members = False
 
     def _share(self, watch: ConsulWatch) -> BlockingQuery:
         """Read *watch* whenever the nearest shared query returns."""

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, count
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from kip30.recipes.semaphore import semaphore_group
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.suite import OpenClient, Suite, needing
+from kip30_conformance.suites.recipes import pass_on
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -74,6 +76,12 @@ class LineRecipeTests(Suite):
         _all_done(contend, range(_CLIENTS * _EACH))
         line = _line(open_client(), read_write_lock_group("x"))
         eventually(lambda: not line.membership_list(), what="the line is empty")
+
+    def test_Q08_callers_of_one_client(self, open_client: OpenClient, harness: Harness) -> None:
+        """Readers and writers that wait in one client follow each other just as soon."""
+        client = open_client(**harness.steady)
+        locks = [ReadWriteLock(client, "x") for _ in range(_EACH)]
+        pass_on([[one.write, one.read][at % 2] for at, one in enumerate(locks)], harness.soon)
 
     def test_Q09_writer_not_starved(self, open_client: OpenClient) -> None:
         """A reader that comes after a writer waits for it, though it could read with others."""
@@ -137,6 +145,12 @@ class LineRecipeTests(Suite):
             grips.pop(released).release()
             waiting.result().release()
         grips[0].release()
+
+    def test_Q10_callers_of_one_client(self, open_client: OpenClient, harness: Harness) -> None:
+        """Those that wait in one client get the permit long before a session could end."""
+        client = open_client(**harness.steady)
+        semaphores = [Semaphore(client, "x", 1) for _ in range(_EACH)]
+        pass_on([partial(one.acquire, 1) for one in semaphores], harness.soon)
 
     def test_Q10_many_are_not_passed(self, open_client: OpenClient) -> None:
         """A caller that waits for many permits is not passed by one that wants few."""

@@ -2,9 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Protocol
 
 import pytest
 
@@ -33,6 +34,7 @@ _CLIENTS = 5
 _EACH = 10
 _WAITERS = 6
 _INSIDE = 0.002
+_PATIENCE = 20
 _IN_A_LOOP = 50
 _FEW_THREADS = 10
 
@@ -161,20 +163,16 @@ class RecipeTests(Suite):
     ) -> None:
         """Those that wait get the lock one after the other, long before a session could end."""
         clients = [open_client(**harness.steady) for _ in range(3)]
-        first, *others = (Lock(client, "x", fair=fair) for client in clients)
-        grip = first.acquire()
-        with ThreadPoolExecutor(len(others)) as pool:
-            waiting = [pool.submit(lock.acquire) for lock in others]
-            throughout(lambda: not any(one.done() for one in waiting), seconds=A_MOMENT)
-            grip.release()
-            for _ in others:
-                done = eventually(
-                    lambda: next((one for one in waiting if one.done()), None),
-                    within=harness.soon,
-                    what="the next one holds it",
-                )
-                waiting.remove(done)
-                done.result().release()
+        pass_on([Lock(client, "x", fair=fair).acquire for client in clients], harness.soon)
+
+    @both
+    def test_Q15_callers_of_one_client(
+        self, open_client: OpenClient, harness: Harness, *, fair: bool
+    ) -> None:
+        """Those that wait in one client get the lock as soon as those of several clients."""
+        client = open_client(**harness.steady)
+        locks = [Lock(client, "x", fair=fair) for _ in range(_WAITERS)]
+        pass_on([lock.acquire for lock in locks], harness.soon)
 
     @both
     @pytest.mark.timeout(600)
@@ -212,6 +210,35 @@ class RecipeTests(Suite):
         asyncio.run(main())
         eventually(lambda: not line.membership_list(), what="the line is empty")
         lock.acquire(0).release()
+
+
+class _Grip(Protocol):
+    """What a caller got, until it releases it."""
+
+    def release(self) -> object:
+        """Give it back."""
+        ...
+
+
+def pass_on(acquires: Sequence[Callable[[float], _Grip]], seconds: float) -> None:
+    """Check that each of *acquires* returns *seconds* after another one's grip was released.
+
+    They are called on threads of their own while the first one's is held.
+    """
+    first, *others = acquires
+    grip = first(_PATIENCE * time_scale())
+    with ThreadPoolExecutor(len(others)) as pool:
+        waiting = [pool.submit(acquire, _PATIENCE * time_scale()) for acquire in others]
+        throughout(lambda: not any(one.done() for one in waiting), seconds=A_MOMENT)
+        grip.release()
+        for _ in others:
+            done = eventually(
+                lambda: next((one for one in waiting if one.done()), None),
+                within=seconds,
+                what="the next one holds it",
+            )
+            waiting.remove(done)
+            done.result().release()
 
 
 def _wait_in_line(line: GroupMembership[str], number: int) -> None:

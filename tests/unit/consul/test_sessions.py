@@ -3,18 +3,21 @@
 import base64
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from kip30 import ConfigError, PluginLocator
 from kip30.config import Written
+from kip30.driver.records import Kind, Snapshot, Target, new_nonce
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, start
-from tests.unit.clients import Open
+from tests.unit.clients import PATIENT, Open
 
 from .admin import Admin
 
 DAY_SECONDS = 24 * 3600
+SOON = 2.0  # own members are read every third of 20 s
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +160,20 @@ def test_the_epoch_is_the_write_that_elected(
     term = election.leadership("a")
     assert term is not None
     assert term.epoch == admin.get(f"{namespace}/service/s/leader")["ModifyIndex"]
+
+
+def test_a_released_member_is_not_watched_as_an_own_one(
+    open_client: Open, admin: Admin, namespace: str
+) -> None:
+    """A release that finds nothing, as after a lost answer, had left the id among the own ones."""
+    backend, other = open_client(**PATIENT).backend, open_client(**PATIENT).group_membership("g")
+    claim = backend.membership.claim("g", "m", new_nonce(), b"").result()
+    admin.delete(f"{namespace}/group/g/m")
+    backend.membership.release("g", claim).result()
+    other.join("m", "")
+    seen = list[Snapshot]()
+    watch = backend.observe.watch(Target(Kind.MEMBER, "g", "m"), seen.append)
+    with closing(watch):
+        eventually(lambda: seen and seen[-1].entries, within=SOON, what="the member is seen")
+        other.leave("m")
+        eventually(lambda: not seen[-1].entries, within=SOON, what="its end is seen")
