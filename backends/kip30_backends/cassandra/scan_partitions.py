@@ -67,7 +67,10 @@ class TableColumns(NamedTuple):
     is_one: bool = False
 
 
-RECORDS = TableColumns("records", "namespace", "name", "", "rev", "version, data")
+# Every write of a record writes its nonce; one that it guards writes its version again.
+RECORDS = TableColumns(
+    "records", "namespace", "name", "", "rev", "version, data, WRITETIME(nonce) AS written"
+)
 MEMBERS = TableColumns("members", "in_group", "id", "", "rev", "version, nonce, data")
 LEADERS = TableColumns(
     "leaders", "service", "seat", -128, "epoch", "epoch, candidate, nonce, data", is_one=True
@@ -384,7 +387,8 @@ def _page_of_records(found: Sequence[Row]) -> Page | None:
     keys = [(f"{space}/{name}" if space else name).encode() for space, name in places]
     data = [one["data"] or b"" for one in found]
     zeros, nones = (0,) * len(found), (None,) * len(found)
-    return Page(keys, data, versions, zeros, nones, versions, nones)
+    written = [one["written"] for one in found]
+    return Page(keys, data, versions, zeros, nones, written, nones)
 
 
 def _can_be_names(names: Sequence[str]) -> bool:
@@ -403,7 +407,7 @@ def _page_of_any(found: Sequence[Row]) -> Page:
         elif not name or "/" in name:
             rejected.append(Rejected(key, f"no key has the name {name!r}: kip30 did not write it"))
         else:
-            rows.append(Record(key, one["data"] or b"", version, 0, None, version, None))
+            rows.append(Record(key, one["data"] or b"", version, 0, None, one["written"], None))
     return Page.of(rows, rejected)
 
 

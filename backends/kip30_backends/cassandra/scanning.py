@@ -41,6 +41,7 @@ from kip30_backends.cassandra.calls import Ask, Calls, rows_of
 from kip30_backends.cassandra.client.connections import (
     FIRST,
     LAST,
+    LOOK_AT_CLOCK,
     ClusterConnections,
     Row,
     Statement,
@@ -57,6 +58,7 @@ _COLUMNS = (
     " FROM system_schema.columns WHERE keyspace_name = "
 )
 _CQL = {
+    "look_at_clock": LOOK_AT_CLOCK,
     "describe": "SELECT cluster_name, partitioner FROM system.local",
     "columns": f"{_COLUMNS}?",
 }
@@ -81,6 +83,9 @@ class ScanCalls:
         """
         self.keyspace = settings.keyspace.lower()
         self._seconds = context.operation_timeout_seconds
+        # How long before a write takes effect its time of writing may be: the clocks of the nodes
+        # differ by less than the margin, and a node stamps a conditional write when it begins it.
+        self._stamped_before = context.margin_seconds + context.operation_timeout_seconds
         self._cluster = ConnectedCluster(context, settings)
         self._close_once = CloseOnce(on_thread_of("kip30-cassandra", "event_loop"))
         fork_safety.register(self)
@@ -117,6 +122,15 @@ class ScanCalls:
             return asked.result()
         finally:
             asked.cancel()  # for a caller that was interrupted, or it would be retried
+
+    def settled(self) -> int:
+        """Return a time of writing: each write with an earlier one has taken effect before now.
+
+        In microseconds, by the clocks of the nodes, as ``WRITETIME`` is.
+        """
+        (found,) = self.ask(self._calls.statements.bind("look_at_clock"))
+        milliseconds: int = found["milliseconds"]
+        return 1_000 * milliseconds - round(1_000_000 * self._stamped_before)
 
     def columns(self, tables: Sequence[str]) -> Sequence[Row]:
         """Return all columns of those of *tables* that exist.
@@ -313,11 +327,13 @@ class CassandraScanner(ScanDriver):
         """Return the time of day in microseconds, or the newest version if that is greater.
 
         Versions are such times by the clocks of the clients that wrote, so one of these may be
-        ahead. Each partition returns its own.
+        ahead. Each partition returns its own. Behind a slash follows the time before which writes
+        are settled, by the clocks of the nodes.
         """
         opened = self._open()
+        settled = self._calls.settled()
         at = max(time.time_ns() // _MICROSECONDS, opened.reading.newest())
-        return Position(opened.store, str(at))
+        return Position(opened.store, f"{at}/{settled}")
 
     @override
     def plan(self, at: Position, rows: int) -> Iterator[Span]:
@@ -332,11 +348,10 @@ class CassandraScanner(ScanDriver):
 
     @override
     def changed_since(self, page: Page, at: Position) -> Sequence[bool]:
-        # Versions and times of writing are both microseconds, and a version is never less than its
-        # time of writing. A raw table has no versions.
-        newest = int(at.at)
-        written = zip(page.majors, page.modified, strict=True)
-        return [max(major, modified or 0) > newest for major, modified in written]
+        # Versions depend on the clocks of clients, which may be wrong: a later write elsewhere may
+        # have a smaller one. Positions of former versions do not have the second time.
+        settled = int(at.at.partition("/")[2] or 0)
+        return [written is None or written >= settled for written in page.modified]
 
     @override
     def changes(self, after: Position, until: Position) -> Iterator[Sequence[Change]]:

@@ -1,6 +1,7 @@
 """Reading tables in bulk that kip30 did not make."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,6 +15,7 @@ from .scans import OpenScanner, is_there, located, rows_of, sizes_of
 
 KEYSPACE = f"raw_tables_{os.getpid()}"
 ROWS = 40
+MINUTE = 60_000_000
 
 OpenRaw = Callable[[str], ScanDriver]
 
@@ -62,6 +64,25 @@ def test_keys_and_values_as_they_are(
             row = found[f"k/{number}/é"]
             assert (row.data, row.modified) == (f"v{number}".encode(), number + 1)
     assert sizes_of(store, 7)[:-1] == [7] * 5
+
+
+def test_rows_written_after_the_position_are_marked_though_the_clock_here_is_ahead(
+    open_raw: OpenRaw, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, now = f"{KEYSPACE}.moving", time.time_ns() // 1000
+    admin.tell(f"CREATE TABLE {table} (key text PRIMARY KEY, value text)")
+    insert = f"INSERT INTO {table} (key, value) VALUES (%s, 'v')"  # noqa: S608  the test's own name
+    admin.tell(f"{insert} USING TIMESTAMP %s", "old", now - 5 * MINUTE)
+    admin.tell(f"INSERT INTO {table} (key) VALUES ('no value')")  # noqa: S608  the test's own name
+    store = open_raw("moving")
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time_ns", lambda: 1000 * (now + 5 * MINUTE))
+        at = store.position()
+    admin.tell(insert, "new")
+    (span,) = store.plan(at, 10)
+    (page,) = store.scan(span, at)
+    marks = dict(zip(page.keys, store.changed_since(page, at), strict=True))
+    assert marks == {b"old": False, b"new": True, b"no value": True}
 
 
 def test_blobs_in_columns_of_any_name(open_raw: OpenRaw, admin: Admin) -> None:

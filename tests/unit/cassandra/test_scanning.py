@@ -1,12 +1,13 @@
 """Bulk reads of tables, partitions and tokens, which the suite of all stores cannot know."""
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 
 import pytest
 
 from kip30 import BYTES, ClosedError, PositionLostError, Version
-from kip30.driver.scanning import Layout, PageSize, View
+from kip30.driver.scanning import Layout, PageSize, Position, ScanDriver, View
 from kip30_backends.cassandra import scan_partitions
 from kip30_backends.cassandra.client.connections import walk
 from kip30_conformance.polling import eventually, time_scale
@@ -18,6 +19,7 @@ from .scans import OpenScanner, is_there, keys_of, located, pages_of, rows_of, s
 
 NAMES = 6000
 NAMESPACES = 350
+MINUTE = 60_000_000
 FAR = 10**17
 """A number of microseconds in the year 5138."""
 
@@ -131,8 +133,71 @@ def test_a_position_is_not_below_what_was_written_by_a_clock_that_is_ahead(
     )
     version = storage.update("n/k", "w")
     assert version.major > FAR
-    assert int(open_scanner().position().at) >= version.major
-    assert int(open_scanner(View(under="elsewhere")).position().at) < FAR
+    assert _newest(open_scanner().position()) >= version.major
+    assert _newest(open_scanner(View(under="elsewhere")).position()) < FAR
+
+
+def _newest(at: Position) -> int:
+    return int(at.at.partition("/")[0])
+
+
+def test_a_write_after_the_position_is_marked_though_the_clock_here_is_ahead(
+    open_scanner: OpenScanner, open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, store = open_client(**PATIENT).storage(), open_scanner()
+    storage.put("n/k", "v")
+    in_five_minutes = time.time_ns() // 1000 + 5 * MINUTE
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time_ns", lambda: 1000 * in_five_minutes)
+        at = store.position()
+    assert _newest(at) >= in_five_minutes
+    storage.update("n/k", "w")
+    assert _marks(store, at) == {b"n/k": True}
+
+
+def test_a_write_after_the_position_is_marked_though_a_writer_elsewhere_is_ahead(
+    open_scanner: OpenScanner, open_client: Open, admin: Admin, namespace: str
+) -> None:
+    storage, store = open_client(**PATIENT).storage(), open_scanner()
+    storage.put_many({"n/k": "v", "other/k": "v"})
+    in_five_minutes = time.time_ns() // 1000 + 5 * MINUTE
+    admin.tell(
+        "UPDATE kip30.records SET rev = %s WHERE root = %s AND namespace = 'other' IF rev > 0",
+        in_five_minutes,
+        namespace,
+    )
+    at = store.position()
+    assert _newest(at) == in_five_minutes
+    storage.update("n/k", "w")
+    assert _marks(store, at)[b"n/k"]
+
+
+def test_a_record_that_was_written_long_before_the_position_is_certain(
+    open_scanner: OpenScanner, open_client: Open, admin: Admin, namespace: str
+) -> None:
+    open_client().storage().put("n/new", "v")
+    now = time.time_ns() // 1000
+    admin.tell(
+        "INSERT INTO kip30.records (root, namespace, name, version, nonce, data)"
+        " VALUES (%s, 'n', 'old', %s, 'nonce', 0x00) USING TIMESTAMP %s",
+        namespace,
+        now + 5 * MINUTE,  # by a client whose clock was ahead
+        now - 5 * MINUTE,
+    )
+    store = open_scanner()
+    at = store.position()
+    assert _marks(store, at) == {b"n/new": True, b"n/old": False}
+    former = Position(at.store, str(_newest(at)))  # as it was in runs of former versions
+    assert _marks(store, former) == {b"n/new": True, b"n/old": True}
+
+
+def _marks(store: ScanDriver, at: Position) -> dict[bytes, bool]:
+    """Return for each record whether it may have changed after *at*."""
+    marks = dict[bytes, bool]()
+    for span in store.plan(at, 1_000):
+        for page in store.scan(span, at):
+            marks |= dict(zip(page.keys, store.changed_since(page, at), strict=True))
+    return marks
 
 
 def test_foreign_rows_are_rejected(

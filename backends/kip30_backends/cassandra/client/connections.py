@@ -298,6 +298,7 @@ _PARTS = {
     "seat": "UPDATE $ks.leaders USING TTL ? SET candidate = ?, nonce = ?, data = ?, beat = ?",
 }
 
+LOOK_AT_CLOCK = "SELECT toUnixTimestamp(now()) AS milliseconds FROM system.local"
 _CQL = {
     "put_any": "$put $here AND name = ? $newer",
     "put_present": "$put $here AND name = ? $newer AND version != null",
@@ -343,7 +344,7 @@ _CQL = {
     "read_many_leaders": "SELECT service, epoch, candidate, nonce, data FROM $ks.leaders"
     " WHERE root = ? AND service IN ?",
     "describe": "SELECT release_version, cluster_name, data_center FROM system.local",
-    "look_at_clock": "SELECT toUnixTimestamp(now()) AS milliseconds FROM system.local",
+    "look_at_clock": LOOK_AT_CLOCK,
 }
 _SERIAL = ("read_", "list_")
 # Each of these exists only in the cheaper form, which may miss a decided write that was not
