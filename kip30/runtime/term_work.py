@@ -2,7 +2,8 @@
 
 A term ends locally at once, but the work under it takes a moment to stop. The term is not released
 in the store before that work has let go, so that no other candidate begins while it still runs.
-It can hold the service no longer than the lease would have lasted without another renewal.
+It can hold the service no longer than the lease would have lasted without another renewal. It does
+not hold a lost session: drivers end that in the store before they open the next one.
 
 The work itself may end the term: a callback that resigns, or a block that closes the locator. Such
 work has then let go, and nothing waits for it.
