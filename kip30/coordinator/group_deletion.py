@@ -14,6 +14,7 @@ from kip30.errors import (
     VersionConflictError,
 )
 from kip30.locator import PluginLocator
+from kip30.membership import GroupMembership
 from kip30.storage import Guards, Storage, Versioned
 
 
@@ -34,8 +35,9 @@ def delete_group(locator: PluginLocator, group_id: str, *, with_data: bool = Fal
         InvalidNameError: *group_id* is not a valid name. Nothing was deleted.
         UnsupportedError: The store has no ``compare-and-set`` or no ``listing``. Nothing was
             deleted.
-        GroupNotEmptyError: The group has members: nothing was deleted. Or one has joined meanwhile:
-            then the state is there, and data and instance ids may be deleted.
+        GroupNotEmptyError: The group has members, or a record that cannot be read and may be one's:
+            nothing was deleted. Or one has joined meanwhile: then the state is there, and data and
+            instance ids may be deleted.
         UnavailableError: Some records may be deleted. Call it again.
         OutcomeUnknownError: The same.
     """
@@ -45,8 +47,7 @@ def delete_group(locator: PluginLocator, group_id: str, *, with_data: bool = Fal
     # Before the look at the members: parts that a later member writes are not among these.
     parts = [*storage.list(keys.assignments)]
     found = storage.get(keys.state)
-    if locator.group_membership(keys.group).membership_list():
-        raise GroupNotEmptyError(f"group {group_id!r} has members: nothing was deleted")
+    _require_empty(locator.group_membership(keys.group, BYTES), group_id)
     names = [*keys.own_records(storage.list(keys.group), with_data=with_data)]
     try:
         _delete_all(storage, names, _guards(locator, keys, found))
@@ -58,6 +59,17 @@ def delete_group(locator: PluginLocator, group_id: str, *, with_data: bool = Fal
         raise GroupNotEmptyError(f"a member of group {group_id!r} has just joined") from error
     _delete_all(storage, parts, {})
     return found is not None or bool(names or parts)
+
+
+def _require_empty(group: GroupMembership[bytes], group_id: str) -> None:
+    members = group.membership()
+    for name in members.unreadable:
+        raise GroupNotEmptyError(
+            f"group {group_id!r} has the record {name!r}, which cannot be read and may be a"
+            " member's: nothing was deleted"
+        )
+    if members.incarnations:
+        raise GroupNotEmptyError(f"group {group_id!r} has members: nothing was deleted")
 
 
 def _check_capabilities(locator: PluginLocator) -> None:

@@ -160,6 +160,7 @@ class BarrierPlace(Place):
         if not self._has_passed():
             self.seen = self._newest.number
             self._position.look()
+            self._require_all_known()
             if self._is_complete() and not self._position.awaited:
                 self._open(version)
         return self.passed_as is not None
@@ -269,7 +270,7 @@ class BarrierRequests:
         A party that has read the line before the member left conflicts with another version of the
         record, and reads again.
         """
-        if member_id in self.line.membership_list():
+        if self.line.may_have(member_id):
             return None
         version, newest = self._record.read()
         is_sure = newest.place(member_id) is not None or self._record.replace(version, newest)
@@ -322,7 +323,8 @@ class Barrier(Closeable):
             UsageError: The store has another number of parties than this object; *timeout_seconds*
                 is negative or not a number. Nothing waits.
             UnsupportedError: The store has no ``compare-and-set``.
-            AuthenticationError, StoreError: The store refuses it.
+            AuthenticationError, StoreError: The store will not take it, or a record in the line
+                cannot be read.
         """
         return self._requests.line.take(self._requests.wait(timeout_seconds))
 

@@ -20,6 +20,7 @@ from kip30.errors import (
     NotAcquiredError,
     NotMemberError,
     OutcomeUnknownError,
+    StoreError,
     UnavailableError,
 )
 from kip30.locator import PluginLocator
@@ -111,6 +112,15 @@ class WaitingLine(RecipeHandle, GroupMembership[bytes]):
             self.left(member_id, lifecycle)
             raise
         return place
+
+    def may_have(self, member_id: str) -> bool:
+        """Return whether *member_id* is in the line, or a record by its name that cannot be read.
+
+        Raises:
+            UnavailableError: The store did not answer by the operation timeout.
+        """
+        members = self.membership()
+        return member_id in members.incarnations or member_id in members.unreadable
 
     def answered(self, ask: Callable[[], T], deadline: Deadline) -> Steps[T]:
         """Return the answer to *ask*, retried while the store does not answer.
@@ -212,9 +222,21 @@ class Place:
         return self._line.left(self.member.id, self._lifecycle)
 
     def look(self) -> bool:
-        """Read the line, and return whether the place is admitted."""
+        """Read the line, and return whether the place is admitted.
+
+        Raises:
+            StoreError: A record cannot be read, and nothing is known of it.
+        """
         self._position.count()
+        self._require_all_known()
         return not self._position.awaited
+
+    def _require_all_known(self) -> None:
+        for name, reason in self._position.unreadable.items():
+            raise StoreError(
+                f"{name!r} in {self._line.group!r} cannot be read, and may be before this caller:"
+                f" {reason}"
+            )
 
     def close(self) -> None:
         """Stop watching. Only the task calls this, as its last action."""

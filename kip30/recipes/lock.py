@@ -244,7 +244,8 @@ class Lock(Closeable):
         Raises:
             NotAcquiredError: Not held within *timeout_seconds*. The request is withdrawn.
             UsageError: *timeout_seconds* is negative or not a number. Nothing was sent.
-            AuthenticationError, StoreError: The store refuses it. Nothing is held.
+            AuthenticationError, StoreError: The store will not take it, or the record of the
+                holder or of a fair caller cannot be read. Nothing is held.
         """
         return self._requests.election.take(self._requests.acquire(timeout_seconds))
 
@@ -260,6 +261,7 @@ class Lock(Closeable):
 
         Raises:
             UnavailableError: The store did not answer by the operation timeout.
+            StoreError: The record of the holder cannot be read.
         """
         return self._requests.holder(self._requests.election.get_leader())
 

@@ -139,7 +139,8 @@ class Semaphore(Closeable):
             NotAcquiredError: Not held within *timeout_seconds*. The request is withdrawn.
             UsageError: There are never that many, or the store has another number of permits than
                 this object; *timeout_seconds* is negative or not a number. Nothing is held.
-            AuthenticationError, StoreError: The store refuses it. Nothing is held.
+            AuthenticationError, StoreError: The store will not take it, or a record in the line
+                cannot be read. Nothing is held.
         """
         return self._requests.line.take(self._requests.acquire(permits, timeout_seconds))
 

@@ -5,9 +5,14 @@ comes before one that is in the group. A member reads the group once. After that
 those members before it that must leave before anything changes, mostly one: when one of them has
 left, the next read shows how far the line has moved. A member that leaves wakes few others, however
 long the line is.
+
+A record that cannot be read is no evidence that its member has left. A member that was before this
+one stays there as it was last read. Of a record that the first read could not read nothing is
+known, so the user of the position decides what it means (`LinePosition.unreadable`). One that
+appears later is of a member that joined later.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from kip30.driver.records import Claim, Kind, Snapshot, Target, Version
@@ -47,6 +52,8 @@ class LinePosition:
     Attributes:
         rank: How many members were before it at the last count; None before the first.
         awaited: Those of them that are watched since the last count.
+        unreadable: The records that the first count could not read, with the reasons: each may be
+            of a member before it, which is not among those counted.
     """
 
     def __init__(
@@ -55,6 +62,7 @@ class LinePosition:
         """Count nothing yet; wake *task* when a member chosen by *select* has left."""
         self.rank: int | None = None
         self.awaited: Sequence[InLine] = ()
+        self.unreadable: Mapping[str, str] = {}
         self._store = store
         self._group = group
         self._claim = claim
@@ -65,6 +73,8 @@ class LinePosition:
         self._feed: Feed | None = None
         # The order of the last read. A watch of the group that others began may lag behind it.
         self._order = -1
+        # The members before it at the last read; None before the first.
+        self._found: Sequence[InLine] | None = None
 
     def count(self) -> int:
         """Return the rank, from the last read if that is still valid; see `look`."""
@@ -89,11 +99,7 @@ class LinePosition:
         latest = self._feed.latest if self._feed is not None else None
         if latest is None or self._is_behind(latest):
             return False
-        entries = (latest.entries.get(one.id) for one in self.awaited)
-        return any(
-            entry is None or entry.version != one.version
-            for entry, one in zip(entries, self.awaited, strict=True)
-        )
+        return not all(_shows(latest, one) for one in self.awaited)
 
     def _is_behind(self, latest: Snapshot) -> bool:
         is_group = self._target is not None and self._target.kind is Kind.GROUP
@@ -105,20 +111,28 @@ class LinePosition:
             self._store.observations.detach(self._target, self._task)
             self._target = self._feed = None
 
-    def _before(self) -> list[InLine]:
+    def _before(self) -> Sequence[InLine]:
         """Return the members before this one, in their order."""
         group = Target(Kind.GROUP, self._group)
         snapshot = self._store.wait(self._store.backend.observe.snapshot(group))
+        self._store.unreadable.note(group, snapshot.unreadable)
         self._order, entries = snapshot.order, snapshot.entries
         own = self._claim.entry.version
         mine = entries.get(self._claim.name)
         if mine is None or mine.version != own:
-            raise NotMemberError(f"{self._claim.name!r} is no longer a member of {self._group!r}")
-        return sorted(
+            raise NotMemberError(
+                f"{self._claim.name!r} is not a member of {self._group!r} any more"
+            )
+        found = [
             InLine(one.version, name, one.data)
             for name, one in entries.items()
             if one.version < own
-        )
+        ]
+        if self._found is None:
+            self.unreadable = snapshot.unreadable
+        found += [one for one in self._found or () if one.id in snapshot.unreadable]
+        self._found = sorted(found)
+        return self._found
 
     def _watch(self) -> None:
         """Watch the awaited members: one member alone, or the group if there are several."""
@@ -135,3 +149,9 @@ class LinePosition:
         if wanted is not None:
             self._feed = self._store.observations.attach(wanted, self._task)
             self._target = wanted
+
+
+def _shows(latest: Snapshot, one: InLine) -> bool:
+    """Return whether *one* may be in the line by *latest*."""
+    entry = latest.entries.get(one.id)
+    return one.id in latest.unreadable if entry is None else entry.version == one.version

@@ -9,8 +9,10 @@ from kip30.coordinator import delete_group, describe_group
 from kip30.coordinator.keys import GroupKeys
 from kip30_conformance.clients.item_coordinator import await_shared
 from kip30_conformance.clients.members import MemberFactory
+from kip30_conformance.harness import Harness
+from kip30_conformance.neighbour.base import member
 from kip30_conformance.polling import eventually, time_scale
-from kip30_conformance.suite import OpenClient
+from kip30_conformance.suite import OpenClient, supported
 from kip30_conformance.suites.coordinator_rounds import (
     CoordinatorSuite,
     guarded_storage,
@@ -103,6 +105,23 @@ class StaticMemberTests(CoordinatorSuite):
         third = members.started(client, count=count, **_STATIC)
         await_shared(third)
         assert third.generation.generation == 1
+
+    def test_K75_unreadable_member(
+        self, open_client: OpenClient, harness: Harness, root: str
+    ) -> None:
+        """A group with a member that cannot be read is not deleted."""
+        client, keys = open_client(), GroupKeys("g")
+        client.storage().put(keys.instance("k"), "m")
+        with supported(harness.neighbour, root) as neighbour:
+            spot = member(keys.group, "m")
+            neighbour.write(spot, neighbour.unreadable_form(neighbour.sound(spot, b"")))
+            with pytest.raises(GroupNotEmptyError, match="'m'"):
+                delete_group(client, "g")
+            assert client.storage().get(keys.instance("k"))
+            neighbour.remove(spot)
+        group = client.group_membership(keys.group)
+        eventually(lambda: not group.membership().unreadable, what="nothing is left of it")
+        assert delete_group(client, "g")
 
     def test_K39_replaced_instance_is_over(
         self, open_client: OpenClient, members: MemberFactory

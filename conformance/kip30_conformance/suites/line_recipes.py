@@ -1,7 +1,7 @@
 """Recipes whose callers wait in a line, and the counter, while nothing fails."""
 
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -10,16 +10,24 @@ from typing import TypeVar
 
 import pytest
 
-from kip30 import GroupMembership, LifecycleError, NotAcquiredError, PluginLocator, UsageError
+from kip30 import (
+    GroupMembership,
+    LifecycleError,
+    NotAcquiredError,
+    PluginLocator,
+    StoreError,
+    UsageError,
+)
 from kip30.driver import Capability
-from kip30.recipes import Barrier, Counter, ReadWriteLock, Semaphore
+from kip30.recipes import Barrier, Counter, Grip, Lock, ReadWriteLock, Semaphore
 from kip30.recipes.barrier import barrier_group
+from kip30.recipes.lock import lock_service
 from kip30.recipes.read_write_lock import read_write_lock_group
 from kip30.recipes.semaphore import semaphore_group
 from kip30_conformance.harness import Harness
+from kip30_conformance.neighbour.base import Neighbour, member
 from kip30_conformance.polling import eventually, throughout, time_scale
-from kip30_conformance.suite import OpenClient, Suite, needing
-from kip30_conformance.suites.recipes import pass_on
+from kip30_conformance.suite import OpenClient, Suite, needing, supported
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -38,6 +46,20 @@ _BY = 10
 
 class LineRecipeTests(Suite):
     """Readers share, writers do not starve, permits add up, barriers open for all at once."""
+
+    @pytest.fixture
+    def neighbour(self, harness: Harness, root: str, client: PluginLocator) -> Iterator[Neighbour]:
+        """Yield another program; a client is started first, so that there is a store."""
+        del client
+        with supported(harness.neighbour, root) as neighbour:
+            yield neighbour
+
+    def test_Q07_unreadable_caller(self, open_client: OpenClient, neighbour: Neighbour) -> None:
+        """A caller of a fair lock that cannot be read is not passed."""
+        client = open_client()
+        lock = Lock(client, "x", fair=True)
+        _expect_refused(_line(client, lock_service("x")), neighbour, lock.acquire)
+        lock.acquire(_PATIENCE * time_scale()).release()
 
     def test_Q08_readers_share(self, open_client: OpenClient) -> None:
         """Readers hold a lock together, a writer alone, and each waits for the other kind."""
@@ -101,6 +123,15 @@ class LineRecipeTests(Suite):
             throughout(lambda: not later.done(), seconds=A_MOMENT)
             held.release()
             later.result().release()
+
+    def test_Q08_unreadable_member(self, open_client: OpenClient, neighbour: Neighbour) -> None:
+        """A member that cannot be read counts as a writer, known to be first or not."""
+        first, second = (ReadWriteLock(open_client(), "x") for _ in range(2))
+        line = _line(open_client(), read_write_lock_group("x"))
+        for acquire in (second.read, second.write):
+            _expect_refused(line, neighbour, acquire)
+        _expect_to_wait(line, neighbour, [first.write], second.read)
+        _expect_to_wait(line, neighbour, [first.read, first.read], second.write)
 
     @pytest.mark.timeout(600)
     def test_Q10_permits(self, open_client: OpenClient) -> None:
@@ -167,6 +198,14 @@ class LineRecipeTests(Suite):
             assert held.token > grip.token
             held.release()
         third.acquire(1, _PATIENCE * time_scale()).release()
+
+    def test_Q10_unreadable_member(self, open_client: OpenClient, neighbour: Neighbour) -> None:
+        """A member that cannot be read counts as holding all permits."""
+        first, second = (Semaphore(open_client(), "x", 2) for _ in range(2))
+        line = _line(open_client(), semaphore_group("x"))
+        _expect_refused(line, neighbour, partial(second.acquire, 1))
+        one = partial(first.acquire, 1)
+        _expect_to_wait(line, neighbour, [one, one], partial(second.acquire, 2))
 
     def test_Q11_permits_disagree(self, open_client: OpenClient) -> None:
         """A client that names another number of permits is refused, and holds nothing."""
@@ -236,6 +275,13 @@ class LineRecipeTests(Suite):
             eventually(lambda: not line.membership_list(), what="nobody waits")
             with pytest.raises(NotAcquiredError):
                 second.wait(A_MOMENT)
+
+    def test_Q12_unreadable_party(self, open_client: OpenClient, neighbour: Neighbour) -> None:
+        """A barrier whose parties cannot all be read opens for none that has not counted them."""
+        client = open_client()
+        with needing(client, Capability.COMPARE_AND_SET):
+            barrier, line = Barrier(client, "x", 1), _line(client, barrier_group("x"))
+            _expect_refused(line, neighbour, barrier.wait)
 
     def test_Q12_parties_disagree(self, open_client: OpenClient) -> None:
         """A client that names another number of parties is refused."""
@@ -314,3 +360,46 @@ def _line(client: PluginLocator, group: str) -> GroupMembership[str]:
 
 def _wait_in_line(line: GroupMembership[str], number: int) -> None:
     eventually(lambda: len(line.membership_list()) == number, what="all are in the line")
+
+
+def _expect_refused(
+    line: GroupMembership[str], neighbour: Neighbour, acquire: Callable[[float], object]
+) -> None:
+    """Require *acquire* to be refused while an unknown member of *line* cannot be read."""
+    spot = member(line.group, "unknown")
+    neighbour.write(spot, neighbour.unreadable_form(neighbour.sound(spot, b"")))
+    for seconds in (0, _PATIENCE * time_scale()):
+        with pytest.raises(StoreError, match="'unknown'"):
+            acquire(seconds)
+    neighbour.remove(spot)
+    eventually(lambda: not line.membership().unreadable, what="nothing is left of it")
+    eventually(lambda: not line.membership_list(), what="the line is empty")
+
+
+def _expect_to_wait(
+    line: GroupMembership[str],
+    neighbour: Neighbour,
+    holds: Sequence[Callable[[float], Grip]],
+    acquire: Callable[[float], Grip],
+) -> None:
+    """Require *acquire* to wait on for the first of *holds* once its member cannot be read."""
+    seconds = _PATIENCE * time_scale()
+    first = holds[0](seconds)
+    (holder,) = line.membership_list()
+    others = [hold(seconds) for hold in holds[1:]]
+    spot = member(line.group, holder)
+    # The vendor's client may be connected to a server that lags behind.
+    sound = eventually(lambda: neighbour.read(spot), what="the neighbour finds the holder")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(acquire, seconds)
+        _wait_in_line(line, len(holds) + 1)
+        throughout(lambda: not waiting.done(), seconds=A_MOMENT)
+        neighbour.write(spot, neighbour.unreadable_form(sound))
+        eventually(lambda: line.membership().unreadable == {holder}, what="it cannot be read")
+        for grip in others:
+            grip.release()
+        throughout(lambda: not waiting.done(), seconds=A_MOMENT)
+        neighbour.remove(spot)
+        waiting.result().release()
+    first.release()
+    eventually(lambda: not line.membership_list(), what="the line is empty")

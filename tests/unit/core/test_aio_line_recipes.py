@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kip30 import NotAcquiredError
+from kip30 import NotAcquiredError, StoreError
 from kip30.aio import AsyncPluginLocator, leased
 from kip30.recipes import aio
 from kip30.recipes.aio import (
@@ -20,8 +20,11 @@ from kip30.recipes.aio import (
     AsyncSemaphore,
 )
 from kip30.recipes.barrier import barrier_group
+from kip30.recipes.lock import lock_service
 from kip30.recipes.read_write_lock import read_write_lock_group
 from kip30.recipes.semaphore import semaphore_group
+from kip30_conformance.neighbour.base import member
+from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
 from kip30_conformance.polling import eventually, throughout
 
 from .conftest import OpenClient
@@ -100,6 +103,27 @@ def test_a_close_sets_lost_before_it_returns(
                     await one.close()
                 assert [grip.lost.is_set() for grip in grips] == [True] * 4
         assert [grip.lost.is_set() for grip in grips] == [True] * 4
+
+    asyncio.run(main())
+
+
+def test_a_place_behind_a_member_that_cannot_be_read_is_refused(
+    open_client: OpenClient, tmp_path: Path
+) -> None:
+    open_client().group_membership("g").join("m", "")  # so that there is a store
+    groups = [lock_service("x"), read_write_lock_group("x"), semaphore_group("x")]
+    with EmbeddedNeighbour(tmp_path / "state" / "kip30.db", "kip30") as neighbour:
+        for group in (*groups, barrier_group("x")):
+            spot = member(group, "unknown")
+            neighbour.write(spot, neighbour.unreadable_form(neighbour.sound(spot, b"")))
+
+    async def main() -> None:
+        async with _opened(tmp_path) as locator:
+            lock, permits = AsyncReadWriteLock(locator, "x"), AsyncSemaphore(locator, "x", 1)
+            fair, barrier = AsyncLock(locator, "x", fair=True), AsyncBarrier(locator, "x", 1)
+            for acquire in (fair.acquire, lock.read, lock.write, permits.acquire, barrier.wait):
+                with pytest.raises(StoreError, match="'unknown'"):
+                    await acquire(timeout_seconds=5)
 
     asyncio.run(main())
 

@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -20,11 +21,16 @@ from kip30 import (
     PluginLocator,
     UsageError,
 )
+from kip30.driver.records import Target
 from kip30.recipes import Barrier, Counter, Grip, ReadWriteLock, Semaphore
 from kip30.recipes.barrier import barrier_group
 from kip30.recipes.counter import counter_key
+from kip30.recipes.line import WaitingLine
 from kip30.recipes.read_write_lock import read_write_lock_group
 from kip30.recipes.semaphore import semaphore_group
+from kip30_conformance.driver_faults import wrap
+from kip30_conformance.neighbour.base import member
+from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
 from kip30_conformance.polling import eventually, throughout, time_scale
 
 from .conftest import OpenClient
@@ -49,9 +55,13 @@ class Kind:
     def acquire(self, client: PluginLocator) -> Acquire:
         return self.opened(client)[1]
 
-    def line(self, client: PluginLocator) -> frozenset[str]:
+    @property
+    def group(self) -> str:
         name = read_write_lock_group if self._recipe == "writer" else semaphore_group
-        return client.group_membership(name("x")).membership_list()
+        return name("x")
+
+    def line(self, client: PluginLocator) -> frozenset[str]:
+        return client.group_membership(self.group).membership_list()
 
 
 kinds = pytest.mark.parametrize(
@@ -276,6 +286,47 @@ def test_a_party_that_cannot_be_withdrawn_raises_outcome_unknown(open_client: Op
         barrier.wait(0.2)
     faults(client).clear()
     eventually(lambda: not _waiting(client))
+
+
+def test_a_record_that_cannot_be_read_may_still_be_in_the_line(
+    client: PluginLocator, tmp_path: Path
+) -> None:
+    """A party that gave up is counted out once its record is gone, not while it is damaged."""
+    line = WaitingLine.of(client, "g")
+    line.join("readable", b"")
+    spot = member("g", "damaged")
+    with EmbeddedNeighbour(tmp_path / "state" / "kip30.db", "kip30") as neighbour:
+        neighbour.write(spot, neighbour.unreadable_form(neighbour.sound(spot, b"")))
+        found = [line.may_have(name) for name in ("readable", "damaged", "none")]
+    assert found == [True, True, False]
+
+
+@kinds
+def test_a_caller_that_waits_for_an_unreadable_member_does_not_poll(
+    open_client: OpenClient, tmp_path: Path, kind: Kind
+) -> None:
+    first, second = open_client(), open_client()
+    grip, acquire = kind.acquire(first)(10), kind.acquire(second)
+    (holder,) = kind.line(first)
+    spot, reads = member(kind.group, holder), list[Target]()
+
+    def counted(real: Callable[[Target], object], target: Target) -> object:
+        reads.append(target)
+        return real(target)
+
+    with (
+        ThreadPoolExecutor(1) as pool,
+        EmbeddedNeighbour(tmp_path / "state" / "kip30.db", "kip30") as neighbour,
+    ):
+        waiting = pool.submit(acquire, 10)
+        eventually(lambda: len(kind.line(first)) == 2)
+        neighbour.write(spot, neighbour.unreadable_form(neighbour.read(spot)))
+        assert grip.lost.wait(10)
+        wrap(second.backend.observe, "snapshot", counted)
+        throughout(lambda: not waiting.done(), seconds=0.5)
+        assert len(reads) <= 1
+        neighbour.remove(spot)
+        waiting.result().release()
 
 
 def test_a_round_does_not_count_a_party_that_has_given_up_meanwhile(
