@@ -1,10 +1,14 @@
 """A number of permits that all clients share, over any store.
 
 Callers wait in a line, until those before them leave enough permits. The store keeps the number of
-permits in a record, so that clients that disagree about it find out.
+permits in a record, so that clients that disagree about it find out. A client reads the record
+once, and each member of the line names the number, too: so a client that goes on with a former
+number finds out without another round trip.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from typing_extensions import override
 
@@ -19,6 +23,8 @@ from kip30.recipes.line import WaitingLine
 from kip30.recipes.steps import Steps
 from kip30.runtime.line_position import InLine, Select
 
+_REQUEST = re.compile(rb"([0-9]{1,1000})(?:/([0-9]{1,1000}))?")
+
 
 def semaphore_group(name: str) -> str:
     """Return the group in which the callers of semaphore *name* wait, and the namespace of it.
@@ -29,26 +35,49 @@ def semaphore_group(name: str) -> str:
     return check_id(f"kip30.semaphore/{check_id(name, 'semaphore')}", "semaphore")
 
 
-def _first_beyond(permits: int, wanted: int) -> Select:
-    """Select the last members that must leave before *wanted* of *permits* can be free.
+class _Request(NamedTuple):
+    """The data of a member of the line: it requests *wanted* of *total* permits."""
 
-    They are as few as possible: while all of them stay, nothing changes for the caller.
+    wanted: int
+    total: int
+
+    def data(self) -> bytes:
+        """Return the stored form."""
+        return b"%d/%d" % self
+
+
+def _request_in(data: bytes, total: int) -> _Request:
+    """Return the request in *data*, of a member in the line of a semaphore of *total* permits.
+
+    An older kip30 writes how many it wants, and not of how many. Data that is no request counts as
+    one of all permits: waiting for it does no harm.
+    """
+    found = _REQUEST.fullmatch(data)
+    if found is None:
+        return _Request(total, total)
+    return _Request(int(found[1]), int(found[2] or total))
+
+
+def _first_beyond(own: _Request, differs: Callable[[int], UsageError]) -> Select:
+    """Select the last members that must leave before the permits of *own* can be free.
+
+    They are as few as possible: while all of them stay, nothing changes for the caller. If one
+    names another total, what *differs* makes of that is raised.
     """
 
     def select(before: Sequence[InLine]) -> Sequence[InLine]:
-        left = permits - wanted
-        for number, one in enumerate(reversed(before), 1):
-            left -= _permits_of(one, permits)
+        requests = [_request_in(one.data, own.total) for one in before]
+        for request in requests:
+            if request.total != own.total:
+                raise differs(request.total)
+        left = own.total - own.wanted
+        for number, request in enumerate(reversed(requests), 1):
+            left -= request.wanted
             if left < 0:
                 return before[-number:]
         return ()
 
     return select
-
-
-def _permits_of(one: InLine, most: int) -> int:
-    # An unreadable member counts as holding all: waiting for it does no harm.
-    return int(one.data) if one.data.isdigit() else most
 
 
 class SemaphoreRequests:
@@ -61,7 +90,7 @@ class SemaphoreRequests:
         self._permits = positive(permits, "permits")
         self._record = f"{group}/permits"
         self._storage = locator.storage(JSON)
-        # Whether the record was seen with the same number. It never changes back.
+        # Whether the record was seen with the same number, and no member with another one since.
         self._is_agreed = False
 
     def acquire(self, permits: int, timeout_seconds: float | None) -> Steps[Grip]:
@@ -73,10 +102,16 @@ class SemaphoreRequests:
         deadline = self.line.deadline(timeout_seconds)
         if not self._is_agreed:
             agreed: int = yield from self.line.answered(self._agreed, deadline)
-            self._require(agreed)
+            if agreed != self._permits:
+                raise self._differs(agreed, "in the store")
             self._is_agreed = True
-        select = _first_beyond(self._permits, wanted)
-        return (yield from self.line.grip(b"%d" % wanted, select, deadline))
+        own = _Request(wanted, self._permits)
+        select = _first_beyond(own, lambda total: self._differs(total, "for another client"))
+        try:
+            return (yield from self.line.grip(own.data(), select, deadline))
+        except UsageError:
+            self._is_agreed = False
+            raise
 
     def _agreed(self) -> int:
         """Return the number in the store, which is this one's if there was none."""
@@ -90,13 +125,12 @@ class SemaphoreRequests:
         agreed: int = found.value
         return agreed
 
-    def _require(self, agreed: object) -> None:
-        if agreed != self._permits:
-            raise UsageError(
-                f"{self.line.group!r} has {agreed!r:.60} permits in the store, and here"
-                f" {self._permits}: all clients must name the same number. To change it, delete"
-                f" {self._record!r} while no client uses the semaphore"
-            )
+    def _differs(self, found: object, where: str) -> UsageError:
+        return UsageError(
+            f"{self.line.group!r} has {found!r:.60} permits {where}, and here {self._permits}: all"
+            f" clients must name the same number. To change it, delete {self._record!r} while no"
+            " client uses the semaphore"
+        )
 
 
 class Semaphore(Closeable):
@@ -136,9 +170,10 @@ class Semaphore(Closeable):
         delay others for as long.
 
         Raises:
-            NotAcquiredError: Not held within *timeout_seconds*. The request is withdrawn.
-            UsageError: There are never that many, or the store has another number of permits than
-                this object; *timeout_seconds* is negative or not a number. Nothing is held.
+            NotAcquiredError: Not held within *timeout_seconds*. No wait for them remains.
+            UsageError: There are never that many, or the store or a client in the line has another
+                number of permits than this object; *timeout_seconds* is negative or not a number.
+                Nothing is held.
             AuthenticationError, StoreError: The store will not take it, or a record in the line
                 cannot be read. Nothing is held.
         """

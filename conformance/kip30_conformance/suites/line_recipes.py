@@ -218,6 +218,24 @@ class LineRecipeTests(Suite):
         Semaphore(second, "x", 2).acquire(1, _PATIENCE * time_scale()).release()
         grip.check()
 
+    @pytest.mark.parametrize("is_old", [True, False], ids=["old client", "new client"])
+    def test_Q11_permits_changed(self, open_client: OpenClient, *, is_old: bool) -> None:
+        """A client that goes on with a former number is refused, and refuses none of its own."""
+        first, second = open_client(), open_client()
+        line, storage = _line(first, semaphore_group("x")), second.storage()
+        old = Semaphore(first, "x", 3)
+        old.acquire(3, _PATIENCE * time_scale()).release()
+        storage.delete(f"{semaphore_group('x')}/permits")
+        new = Semaphore(second, "x", 1)
+        holds, other = (new, old) if is_old else (old, new)
+        grip = holds.acquire(1, _PATIENCE * time_scale())
+        for seconds in (0, _PATIENCE * time_scale()):
+            with pytest.raises(UsageError, match="same number"):
+                other.acquire(1, seconds)
+        eventually(lambda: len(line.membership_list()) == 1, what="it has left the line")
+        grip.check()
+        grip.release()
+
     @pytest.mark.parametrize("permits", [0, -1, 3, True, 1.0])
     def test_Q11_no_such_permits(self, client: PluginLocator, permits: int) -> None:
         """Only a whole number of permits, from 1 to all of them, can be acquired."""

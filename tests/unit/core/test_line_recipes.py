@@ -375,6 +375,35 @@ def test_a_failed_try_is_not_in_the_way_of_the_next_one(client: PluginLocator) -
             grip.release()
 
 
+def test_permits_of_an_older_kip30_count(client: PluginLocator) -> None:
+    """It writes how many it wants, and not of how many."""
+    WaitingLine.of(client, semaphore_group("x")).join("older", b"2")
+    permits = Semaphore(client, "x", 3)
+    assert permits.try_acquire(2) is None
+    grip = permits.try_acquire(1)
+    assert grip is not None
+    grip.release()
+
+
+@pytest.mark.parametrize("data", [b"", b"-1", b"1/", b"/3", b"1/3/3", b"1/x", b"1.5", b"1" * 9999])
+def test_a_member_without_a_number_of_permits_holds_all(client: PluginLocator, data: bytes) -> None:
+    WaitingLine.of(client, semaphore_group("x")).join("other", data)
+    assert Semaphore(client, "x", 3).try_acquire() is None
+
+
+def test_a_number_of_permits_that_was_refused_is_compared_again(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    permits, key = Semaphore(client, "x", 3), f"{semaphore_group('x')}/permits"
+    permits.acquire().release()
+    client.storage().update(key, "1")
+    grip = Semaphore(other, "x", 1).acquire(timeout_seconds=10)
+    for in_line in (grip, None):
+        with pytest.raises(UsageError, match="same number"):
+            permits.acquire(timeout_seconds=10)
+        if in_line is not None:
+            in_line.release()
+
+
 @pytest.mark.parametrize("parties", [0, 1001, True, 1.5])
 def test_a_barrier_needs_a_number_of_parties(client: PluginLocator, parties: int) -> None:
     with pytest.raises(UsageError):
