@@ -108,8 +108,9 @@ class Handle(Closeable):
         `LifecycleError`. The locator and its other handles stay open. In a forked child nothing
         happens.
         """
+        until = self._patience_ends()
         if not self._store.is_foreign() and self._end_here():
-            self._end_in_store()
+            self._end_in_store(until)
 
     def _end_here(self) -> bool:
         """Accept nothing more and end what was claimed, locally and at once; false if it had."""
@@ -119,10 +120,17 @@ class Handle(Closeable):
         self._let_go()
         return True
 
-    def _end_in_store(self) -> None:
-        """Remove the listeners, and wait until the store knows what has ended."""
+    def _end_in_store(self, until: float) -> None:
+        """Remove the listeners, and wait up to *until*, so that the store knows what has ended."""
         self._callbacks.close()
-        wait(self._give_back(), self._store.context.operation_timeout_seconds)
+        # A store whose driver works inside the call may take all of the time for that.
+        given_back = self._give_back()
+        wait(given_back, max(0.0, until - self._store.context.clock.now()))
+
+    def _patience_ends(self) -> float:
+        """Return until when a call that begins now waits for the store."""
+        context = self._store.context
+        return context.clock.now() + context.operation_timeout_seconds
 
     def _check(self) -> None:
         """Raise unless this handle may be used here and now."""
@@ -145,6 +153,6 @@ class LoopHandle(Handle):
         """End what was claimed, locally and at once; return false if it had ended."""
         return not self._store.is_foreign() and self._end_here()
 
-    def end_in_store(self) -> None:
-        """Do the rest of `close`, which waits for the store."""
-        self._end_in_store()
+    def end_in_store(self, until: float | None = None) -> None:
+        """Do the rest of `close`, which waits for the store, up to *until* if that is given."""
+        self._end_in_store(self._patience_ends() if until is None else until)

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,7 @@ from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
 from kip30_conformance.polling import eventually, throughout, time_scale
 
 from .conftest import OpenClient
-from .trouble import faults
+from .trouble import faults, frozen
 
 Acquire = Callable[[float | None], Grip]
 
@@ -170,6 +171,23 @@ def test_a_grip_ends_with_the_recipe_and_with_the_session(
     later.check()
     recipe.close()
     assert not later.is_valid()
+    eventually(lambda: not kind.line(client))
+
+
+@kinds
+def test_a_close_returns_in_time_while_the_store_is_silent(
+    open_client: OpenClient, tmp_path: Path, kind: Kind
+) -> None:
+    seconds = time_scale()
+    patient = {"plugin.session.timeout.ms": 60_000}
+    client = open_client(**{**patient, "plugin.operation.timeout.ms": round(1000 * seconds)})
+    recipe, acquire = kind.opened(client)
+    grip = acquire(10)
+    with frozen(tmp_path):
+        began_at = time.monotonic()
+        recipe.close()
+        assert time.monotonic() - began_at < 1.5 * seconds
+        assert not grip.is_valid()
     eventually(lambda: not kind.line(client))
 
 
