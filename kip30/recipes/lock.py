@@ -7,7 +7,7 @@ election.
 
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -185,9 +185,12 @@ class LockRequests:
         return [self.election] if self._line is None else [self._line, self.election]
 
     def close(self) -> None:
-        """Release it, and end all that wait for it."""
-        for handle in self.handles:
-            handle.close()
+        """Release it, and end all that wait for it: first locally, then in the store."""
+        until = self.election.now() + self.election.operation_seconds()
+        ended = [handle for handle in self.handles if handle.end_here()]
+        with ExitStack() as closing:  # which does all, also if one is interrupted
+            for handle in reversed(ended):
+                closing.callback(handle.end_in_store, until)
 
     def _attempt(self, deadline: Deadline) -> Steps[FencedGrip | None]:
         """Return a grip; None after the deadline, or if the place in the line was lost."""

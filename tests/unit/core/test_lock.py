@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
 
 import pytest
 
@@ -21,10 +22,11 @@ from kip30 import (
 from kip30.recipes import Lock
 from kip30.recipes.lock import LockElection, lock_service
 from kip30.recipes.steps import Await, Call
-from kip30_conformance.polling import eventually, throughout
+from kip30.runtime.candidate_line import line_group
+from kip30_conformance.polling import eventually, throughout, time_scale
 
 from .conftest import OpenClient
-from .trouble import faults
+from .trouble import faults, frozen
 
 both = pytest.mark.parametrize("fair", [False, True], ids=["any order", "fair"])
 
@@ -223,3 +225,43 @@ def test_threads_of_one_client_pass_a_lock_on(client: PluginLocator) -> None:
 def test_a_lock_needs_a_name(client: PluginLocator, name: str) -> None:
     with pytest.raises(InvalidNameError):
         Lock(client, name)
+
+
+@both
+def test_a_lock_that_is_closed_ends_at_once_while_the_store_is_silent(
+    open_client: OpenClient, tmp_path: Path, *, fair: bool
+) -> None:
+    seconds = time_scale()
+    patient = {"plugin.session.timeout.ms": 60_000}
+    client = open_client(**{**patient, "plugin.operation.timeout.ms": round(1000 * seconds)})
+    lock, begun = Lock(client, "x", fair=fair), threading.Event()
+    grip = lock.acquire()
+    eventually(lambda: not _line(client))  # the holder has left it
+
+    def wait_for_it() -> None:
+        with pytest.raises(LifecycleError):
+            lock.acquire()
+
+    def close() -> float:
+        begun.set()
+        began_at = time.monotonic()
+        lock.close()
+        return time.monotonic() - began_at
+
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(wait_for_it)
+        eventually(lambda: _waits(client, fair=fair))
+        with frozen(tmp_path):
+            closing = pool.submit(close)
+            assert begun.wait(10)
+            assert grip.lost.wait(seconds / 2)
+            assert not grip.is_valid()
+            assert closing.result() < 1.5 * seconds
+        waiting.result()
+    eventually(lambda: not _line(client))
+
+
+def _waits(client: PluginLocator, *, fair: bool) -> bool:
+    """Return whether a caller waits for a lock that is held."""
+    line = lock_service("x") if fair else line_group(lock_service("x"))
+    return bool(client.group_membership(line).membership_list())
