@@ -434,18 +434,32 @@ class Campaign:
         return self._vacancies.is_turn_of(candidacy.nonce, self._watch.latest(), turn)
 
     def _attempt(self, candidacy: Candidacy) -> None:
+        claimant = self._first_of_turn(candidacy)
         try:
-            answer = self._ask(candidacy)
+            answer = self._ask(claimant)
         except _HOPELESS as error:
             if candidacy.tried.done():
                 raise
             self._drop(candidacy, error)
             return
         if isinstance(answer, Claim):
-            self._won(candidacy, answer)
+            self._won(claimant, answer)
+            if claimant is not candidacy:  # the next step tries again, unless *claimant* leads
+                return
         else:
             self._vacancies.refused(answer)
         candidacy.first_attempt_done()
+
+    def _first_of_turn(self, candidacy: Candidacy) -> Candidacy:
+        """Return the candidacy that makes the attempt of *candidacy*.
+
+        Callers of a lock take turns in the order in which they came. One that has waited before
+        *candidacy* came may not be notified of a vacancy yet, so it is not passed by.
+        """
+        if candidacy.tried.done() or not candidacy.is_internal:
+            return candidacy
+        waiting = (one for one in list(self._candidacies.values()) if one.tried.done())
+        return next(waiting, candidacy)
 
     def _ask(self, candidacy: Candidacy) -> Claim | Held:
         was_uncertain, candidacy.uncertain = candidacy.uncertain, True

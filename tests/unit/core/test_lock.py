@@ -18,7 +18,9 @@ from kip30 import (
     NotAcquiredError,
     OutcomeUnknownError,
     PluginLocator,
+    StoreError,
 )
+from kip30.driver.kit.futures import failed
 from kip30.recipes import Lock
 from kip30.recipes.lock import LockElection, lock_service
 from kip30.recipes.steps import Await, Call
@@ -259,6 +261,77 @@ def test_a_lock_that_is_closed_ends_at_once_while_the_store_is_silent(
             assert closing.result() < 1.5 * seconds
         waiting.result()
     eventually(lambda: not _line(client))
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["one attempt", "waits"])
+def test_a_caller_does_not_overtake_an_earlier_one_of_its_object(
+    open_client: OpenClient, *, waits: bool
+) -> None:
+    """It calls when the lock is free, and its client is not notified of that yet."""
+    first, second = open_client(), open_client()
+    grip, lock = Lock(first, "x").acquire(), Lock(second, "x")
+    with ThreadPoolExecutor(2) as pool:
+        earlier = pool.submit(lock.acquire, 10 * time_scale())
+        eventually(lambda: _waits(first, fair=False))
+        faults(second).watches_paused = True
+        grip.release()
+        later = pool.submit(lock.acquire, 10 * time_scale() if waits else 0)
+        held = earlier.result()
+        faults(second).watches_paused = False
+        if waits:
+            throughout(lambda: not later.done(), seconds=0.2)
+            held.release()
+            assert later.result().token > held.token
+            later.result().release()
+        else:
+            with pytest.raises(NotAcquiredError):
+                later.result()
+            held.release()
+
+
+def test_a_later_caller_tries_itself_if_the_earlier_one_has_given_up(
+    open_client: OpenClient,
+) -> None:
+    """The claim of the earlier one is granted too late for it."""
+    seconds = time_scale()
+    first = open_client()
+    timeout = round(10_000 * seconds)
+    second = open_client(
+        **{"plugin.session.timeout.ms": timeout, "plugin.operation.timeout.ms": timeout}
+    )
+    grip, lock = Lock(first, "x").acquire(), Lock(second, "x")
+    with ThreadPoolExecutor(2) as pool:
+        earlier = pool.submit(lock.acquire, seconds)
+        eventually(lambda: _waits(first, fair=False))
+        faults(second).watches_paused = True
+        grip.release()
+        faults(second).delay("election.claim", 2 * seconds)
+        later = pool.submit(lock.acquire, 0)
+        with pytest.raises(NotAcquiredError):
+            earlier.result()
+        faults(second).watches_paused = False
+        later.result().release()
+        assert faults(second).counted()
+
+
+def test_a_later_caller_is_refused_with_the_error_of_its_attempt(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier caller of its object, which makes the attempt for it, waits on."""
+    first, second = open_client(), open_client()
+    grip, lock = Lock(first, "x").acquire(), Lock(second, "x")
+    with ThreadPoolExecutor(1) as pool:
+        earlier = pool.submit(lock.acquire, 10 * time_scale())
+        eventually(lambda: _waits(first, fair=False))
+        monkeypatch.setattr(
+            second.backend.election, "claim", lambda *_: failed(StoreError("refused"))
+        )
+        with pytest.raises(StoreError, match="refused"):
+            lock.acquire()
+        assert not earlier.done()
+        monkeypatch.undo()
+        grip.release()
+        earlier.result().release()
 
 
 def _waits(client: PluginLocator, *, fair: bool) -> bool:
