@@ -254,7 +254,7 @@ class GroupMembership(Handle, Generic[T]):
             lifecycles = list(self._lifecycles.values())
             self._lifecycles.clear()
         self._release_together(lifecycles)
-        return [lifecycle.left for lifecycle in lifecycles]
+        return [one.left for one in lifecycles if not one.waits_for_caller()]
 
     def _release_together(self, lifecycles: Sequence[MemberLifecycle]) -> None:
         """Leave with all *lifecycles*, in few round trips: there may be thousands."""

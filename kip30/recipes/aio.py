@@ -93,10 +93,12 @@ class AsyncGrip(Generic[G]):
 
     async def __aenter__(self) -> Self:
         """Return the grip itself."""
+        self._grip.enter_block(task_runner())
         return self
 
     async def __aexit__(self, *_error: object) -> None:
         """Close it."""
+        self._grip.leave_block()
         await self.close()
 
     @override
@@ -106,16 +108,6 @@ class AsyncGrip(Generic[G]):
 
 class AsyncFencedGrip(AsyncGrip[FencedGrip]):
     """`kip30.recipes.FencedGrip`, awaited. Usable as ``fence=``."""
-
-    @override
-    async def __aenter__(self) -> Self:
-        self._grip.enter_block(task_runner())
-        return self
-
-    @override
-    async def __aexit__(self, *_error: object) -> None:
-        self._grip.leave_block()
-        await super().__aexit__()
 
     @property
     def service(self) -> str:

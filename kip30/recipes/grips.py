@@ -18,7 +18,7 @@ from kip30.errors import (
 )
 from kip30.runtime.candidacy import Leadership
 from kip30.runtime.leased import LeaseBound
-from kip30.runtime.term_work import TermWork, ThreadOrTask, present_runner
+from kip30.runtime.term_work import TermWork, ThreadOrTask, WorkInProgress, present_runner
 
 Release = Callable[[], Future[None]]
 """Releases what is held, locally at once; the future ends when the store has confirmed it."""
@@ -40,9 +40,20 @@ class Grip(Closeable):
         held: What it depends on: a leadership, or the membership in a line.
     """
 
-    def __init__(self, held: LeaseBound, token: int, release: Release, seconds: float) -> None:
+    def __init__(
+        self,
+        held: LeaseBound,
+        token: int,
+        release: Release,
+        seconds: float,
+        *,
+        progress: WorkInProgress,
+    ) -> None:
         """Use the acquiring method of a recipe. A release waits up to *seconds* for the store."""
         self.held: LeaseBound = held
+        self._progress = progress
+        # The block of the ``with``, for which the recipe's own close waits.
+        self._block: TermWork | None = None
         self._token = token
         self._release = release
         self._seconds = seconds
@@ -106,27 +117,6 @@ class Grip(Closeable):
             self.release()
 
     @override
-    def __repr__(self) -> str:
-        state = "held" if self.is_valid() else "over"
-        return f"<{type(self).__name__} with token {self.token}, {state}>"
-
-
-class FencedGrip(Grip):
-    """A grip that can be the ``fence=`` of a write, which the store refuses once it has ended.
-
-    Attributes:
-        service: The service whose epoch is the fence.
-    """
-
-    def __init__(self, term: Leadership, release: Release, seconds: float) -> None:
-        """Hold the lock by *term*."""
-        super().__init__(term, term.epoch, release, seconds)
-        self.service: str = term.service
-        self._term = term
-        # The block of the ``with``, for which the lock's own close waits.
-        self._block: TermWork | None = None
-
-    @override
     def __enter__(self) -> Self:
         """Return the grip itself."""
         self.enter_block(present_runner())
@@ -140,12 +130,32 @@ class FencedGrip(Grip):
 
     def enter_block(self, runner: ThreadOrTask) -> None:
         """Note that *runner* works with it, until `leave_block`."""
-        self._block = self._term.begin_work(runner)
+        self._block = self._progress.begin(self.held, runner)
 
     def leave_block(self) -> None:
         """Note that no block works with it any longer."""
         if self._block is not None:
-            self._term.end_work(self._block)
+            self._progress.end(self._block)
+
+    @override
+    def __repr__(self) -> str:
+        state = "held" if self.is_valid() else "over"
+        return f"<{type(self).__name__} with token {self.token}, {state}>"
+
+
+class FencedGrip(Grip):
+    """A grip that can be the ``fence=`` of a write, which the store refuses once it has ended.
+
+    Attributes:
+        service: The service whose epoch is the fence.
+    """
+
+    def __init__(
+        self, term: Leadership, release: Release, seconds: float, *, progress: WorkInProgress
+    ) -> None:
+        """Hold the lock by *term*."""
+        super().__init__(term, term.epoch, release, seconds, progress=progress)
+        self.service: str = term.service
 
     @property
     def epoch(self) -> int:

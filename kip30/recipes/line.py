@@ -59,7 +59,8 @@ class WaitingLine(RecipeHandle, GroupMembership[bytes]):
         if place is None:
             raise NotAcquiredError(f"{self.group!r} was not acquired in {deadline.seconds:g} s")
         token = place.member.incarnation.major
-        return Grip(place.member, token, place.leave, self.operation_seconds())
+        seconds, progress = self.operation_seconds(), self._store.work
+        return Grip(place.member, token, place.leave, seconds, progress=progress)
 
     def admitted(self, data: bytes, select: Select, deadline: Deadline) -> Steps["Place | None"]:
         """Join with *data*, and return the place once *select* selects none of those before it.

@@ -124,7 +124,8 @@ class LockElection(RecipeHandle, LeaderElection[str]):
         term: Leadership | None = candidacy.leadership
         if term is None or not term.is_valid():
             return None
-        return FencedGrip(term, partial(self.withdraw, candidacy), self.operation_seconds())
+        withdraw, seconds = partial(self.withdraw, candidacy), self.operation_seconds()
+        return FencedGrip(term, withdraw, seconds, progress=self._store.work)
 
     @contextmanager
     def _withdrawn_unless_it_leads(self, candidacy: Candidacy) -> Generator[None]:

@@ -99,6 +99,7 @@ class ReadWriteLock(Closeable):
     def close(self) -> None:
         """Release what is held through this object, and end all that wait. Idempotent.
 
-        A caller that waits gets `LifecycleError`. The locator stays open.
+        A grip whose ``with`` block another thread has not left yet is released in the store when
+        that is left. A caller that waits gets `LifecycleError`. The locator stays open.
         """
         self._requests.line.close()

@@ -1,6 +1,5 @@
 """One candidate's nomination and the terms it leads."""
 
-import math
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -30,12 +29,7 @@ from kip30.runtime.term_work import (
 
 
 class Leadership(LeaseBound):
-    """One term of one candidate. It ends once, and for good; the next term is a new one.
-
-    Attributes:
-        held_until: When it is released in the store even if work still goes on under it, in seconds
-            on the clock of the lease; infinite before it has ended.
-    """
+    """One term of one candidate. It ends once, and for good; the next term is a new one."""
 
     lost_error: ClassVar[type[DefiniteError]] = LeadershipLostError
 
@@ -51,7 +45,6 @@ class Leadership(LeaseBound):
     ) -> None:
         """Lead *service* under *claim*; see `LeaseBound`. Its work is kept in *progress*."""
         self.service = service
-        self.held_until: float = math.inf
         self._progress = progress
         super().__init__(claim, data, wake, make_future)
 
@@ -90,17 +83,10 @@ class Leadership(LeaseBound):
 
     @override
     def end(self, reason: str) -> None:
-        # First: a caller that sees that it has ended asks until when its release is delayed.
-        self.held_until = min(self.held_until, self.lease.store_deadline())
         hold = present_hold()
         if hold is not None:
             hold.keep(self._progress, self, self.remaining_seconds())
         super().end(reason)
-
-    def let_go(self) -> None:
-        """Wake the campaign: no work is left under the term."""
-        if self._reason is not None:
-            self._wake()
 
     @override
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ Validity is judged by the lease clock at the moment of the call, never by an eve
 late. The process can still pause right after the answer; only a fence protects against that.
 """
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -20,6 +21,8 @@ class LeaseBound:
 
     Attributes:
         lost: Set once this has ended, for threads that wait for it.
+        held_until: When it is released in the store even if work still goes on under it, in seconds
+            on the clock of the lease; infinite before it has ended. See `kip30.runtime.term_work`.
     """
 
     lost_error: ClassVar[type[DefiniteError]] = DefiniteError
@@ -38,6 +41,7 @@ class LeaseBound:
         self.claim = claim
         self.data = data
         self.lost: threading.Event = threading.Event()
+        self.held_until: float = math.inf
         # Why this has ended. Set once, under _ending.
         self._reason: str | None = None
         # Made for the first caller of `over`, under _ending: most callers never use it.
@@ -97,6 +101,8 @@ class LeaseBound:
 
     def end(self, reason: str) -> None:
         """Stop claiming, locally and at once; the caller must release the claim in the store."""
+        # First: a caller that sees that it has ended asks until when its release is delayed.
+        self.held_until = min(self.held_until, self.lease.store_deadline())
         with self._ending:
             self._reason = self._reason or reason
             over = self._over
@@ -104,6 +110,11 @@ class LeaseBound:
         self.lost.set()
         if over is not None:
             succeed(over, None)
+
+    def let_go(self) -> None:
+        """Go on: no work is left under it."""
+        if self._reason is not None:
+            self._wake()
 
     def _lease_ended(self) -> None:
         self.end(self.ending_reason)

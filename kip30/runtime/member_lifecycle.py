@@ -173,17 +173,23 @@ class MemberLifecycle:
         self._callbacks.close()
         if not self._phases.enter(Phase.LEAVING):
             return False
-        if self.member is not None:
-            self.member.end("left")
+        member = self.member
+        if member is not None:
+            member.end("left")
+            self._store.work.end_own(member)
         return True
 
     def begin_leave(self) -> Claim | None:
         """Leave as `leave` does, but let the caller release the claim; then call `released`.
 
-        None if a request is in flight: then this member releases its claim itself.
+        None if a request is in flight, or work goes on under the claim: then this member releases
+        its claim itself.
         """
         self.end_here()
         if self._phases.phase is not Phase.LEAVING:
+            return None
+        if self._is_held(self.member):
+            self._task.wake()
             return None
         # The only request that begins in this phase releases the claim; the task sends it when
         # woken.
@@ -204,6 +210,14 @@ class MemberLifecycle:
             return None if member is None or member is self._removed else member.claim
         finally:
             self._busy.release()
+
+    def waits_for_caller(self) -> bool:
+        """Return whether the release cannot be sent before the caller goes on."""
+        member = self.member
+        return member is not None and self._store.work.holds_caller(member)
+
+    def _is_held(self, member: Member | None) -> bool:
+        return member is not None and self._store.work.is_held(member)
 
     def released(self, release: Future[None]) -> None:
         """Continue leaving: *release* is the release of the claim that `begin_leave` returned.
@@ -347,9 +361,13 @@ class MemberLifecycle:
 
     def _withdraw(self) -> None:
         is_confirmed = True
-        if self.member is not None:
-            self.member.end("left")
-            is_confirmed = self._is_released or self._release(self.member)
+        member = self.member
+        if member is not None:
+            member.end("left")
+            if self._is_held(member):  # it wakes the task when the work lets go
+                self._task.wake_at(member.held_until)
+                return
+            is_confirmed = self._is_released or self._release(member)
             self.member = None
         if not self._left.done():
             self._end_leave(is_confirmed=is_confirmed)

@@ -3,11 +3,19 @@
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import pytest
 
-from kip30 import LeaderElection, Leadership, OutcomeUnknownError, PluginLocator
-from kip30.recipes import FencedGrip, Lock
+from kip30 import (
+    LeaderElection,
+    Leadership,
+    NotAcquiredError,
+    OutcomeUnknownError,
+    PluginLocator,
+)
+from kip30.driver.closeable import Closeable
+from kip30.recipes import Grip, Lock, ReadWriteLock, Semaphore
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.elector_log import BECOMING, RESIGNING, ElectorLog
 from kip30_conformance.harness import Harness
@@ -24,6 +32,32 @@ _ENDS: dict[str, End] = {
     "locator closed": lambda client, _: client.close(),
 }
 _EACH_END = pytest.mark.parametrize("end", _ENDS.values(), ids=_ENDS)
+
+
+Recipe = Callable[[PluginLocator], tuple[Closeable, Callable[[float], Grip]]]
+
+
+def _lock(client: PluginLocator, *, fair: bool = False) -> tuple[Lock, Callable[[float], Grip]]:
+    lock = Lock(client, "l", fair=fair)
+    return lock, lock.acquire
+
+
+def _writer(client: PluginLocator) -> tuple[ReadWriteLock, Callable[[float], Grip]]:
+    lock = ReadWriteLock(client, "l")
+    return lock, lock.write
+
+
+def _permit(client: PluginLocator) -> tuple[Semaphore, Callable[[float], Grip]]:
+    semaphore = Semaphore(client, "l", 1)
+    return semaphore, partial(semaphore.acquire, 1)
+
+
+_RECIPES: dict[str, Recipe] = {
+    "lock": _lock,
+    "fair lock": partial(_lock, fair=True),
+    "writer": _writer,
+    "permit": _permit,
+}
 
 
 class _Step:
@@ -122,24 +156,29 @@ class LettingGoTests(Suite):
         finally:
             step.end()
 
-    def test_L50_lock(self, open_client: OpenClient) -> None:
-        """A lock that is closed is free when the block that holds it is left."""
-        ours, theirs, step = Lock(open_client(), "l"), Lock(open_client(), "l"), _Step()
-        grips = Recorder[FencedGrip]()
+    @pytest.mark.parametrize("end", ["recipe closed", "locator closed"])
+    @pytest.mark.parametrize("recipe", _RECIPES.values(), ids=_RECIPES)
+    def test_L50_lock(self, open_client: OpenClient, recipe: Recipe, end: str) -> None:
+        """What a grip holds is free when the block that holds it is left."""
+        client, step = open_client(), _Step()
+        (ours, acquire), (_, theirs) = recipe(client), recipe(open_client())
+        grips = Recorder[Grip]()
 
         def work() -> None:
-            with ours.acquire() as grip:
+            with acquire(_SECONDS * time_scale()) as grip:
                 grips(grip)
                 step()
 
         try:
             with _meanwhile(work):
                 (grip,) = grips.expect_count(1)
-                with _meanwhile(ours.close):
+                with _meanwhile(client.close if end == "locator closed" else ours.close):
                     assert grip.lost.wait(_SECONDS * time_scale())
-                    assert theirs.try_acquire() is None
+                    assert not grip.is_valid()
+                    with pytest.raises(NotAcquiredError):
+                        theirs(A_MOMENT)
                     step.end()
-                    theirs.acquire(_SECONDS * time_scale()).release()
+                    theirs(_SECONDS * time_scale()).release()
         finally:
             step.end()
 

@@ -10,7 +10,7 @@ import pytest
 
 from kip30 import NotAcquiredError, StoreError
 from kip30.aio import AsyncPluginLocator, leased
-from kip30.recipes import aio
+from kip30.recipes import ReadWriteLock, Semaphore, aio
 from kip30.recipes.aio import (
     AsyncBarrier,
     AsyncCounter,
@@ -124,6 +124,42 @@ def test_a_place_behind_a_member_that_cannot_be_read_is_refused(
             for acquire in (fair.acquire, lock.read, lock.write, permits.acquire, barrier.wait):
                 with pytest.raises(StoreError, match="'unknown'"):
                     await acquire(timeout_seconds=5)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("closed", ["recipe", "locator"])
+@pytest.mark.parametrize("recipe", ["write", "permit"])
+def test_a_close_releases_a_grip_when_its_block_is_left(
+    open_client: OpenClient, tmp_path: Path, recipe: str, closed: str
+) -> None:
+    other = open_client()
+    is_permit = recipe == "permit"
+    theirs = Semaphore(other, "x", 1).acquire if is_permit else ReadWriteLock(other, "x").write
+
+    async def main() -> None:
+        held, may_end = asyncio.Event(), asyncio.Event()
+        async with _opened(tmp_path) as locator:
+            lock, semaphore = AsyncReadWriteLock(locator, "x"), AsyncSemaphore(locator, "x", 1)
+            acquire = semaphore.acquire if is_permit else lock.write
+
+            async def work() -> None:
+                async with await acquire() as grip:
+                    held.set()
+                    await may_end.wait()
+                    assert not grip.is_valid()
+
+            task = asyncio.create_task(work())
+            await held.wait()
+            end = (semaphore if is_permit else lock) if closed == "recipe" else locator
+            closing = asyncio.create_task(end.close())
+            with pytest.raises(NotAcquiredError):
+                await asyncio.to_thread(theirs, timeout_seconds=0.3)
+            may_end.set()
+            await task
+            await closing
+            grip = await asyncio.to_thread(theirs, timeout_seconds=10)
+            grip.release()
 
     asyncio.run(main())
 

@@ -192,6 +192,19 @@ def test_a_close_returns_in_time_while_the_store_is_silent(
 
 
 @kinds
+@pytest.mark.parametrize("closed", ["recipe", "locator"])
+def test_a_block_that_closes_its_recipe_has_let_go(
+    open_client: OpenClient, kind: Kind, closed: str
+) -> None:
+    client, other = open_client(**{"plugin.session.timeout.ms": 60_000}), open_client()
+    recipe, acquire = kind.opened(client)
+    with acquire(10) as grip:
+        (recipe if closed == "recipe" else client).close()
+        assert not grip.is_valid()
+        kind.acquire(other)(10).release()
+
+
+@kinds
 def test_an_unconfirmed_release_raises_outcome_unknown(open_client: OpenClient, kind: Kind) -> None:
     client, other = open_client(), open_client()
     grip = kind.acquire(client)(10)
