@@ -413,7 +413,7 @@ def _expect_to_wait(
         _wait_in_line(line, len(holds) + 1)
         throughout(lambda: not waiting.done(), seconds=A_MOMENT)
         neighbour.write(spot, neighbour.unreadable_form(sound))
-        eventually(lambda: line.membership().unreadable == {holder}, what="it cannot be read")
+        eventually(lambda: holder in line.membership().unreadable, what="it cannot be read")
         for grip in others:
             grip.release()
         throughout(lambda: not waiting.done(), seconds=A_MOMENT)
