@@ -323,7 +323,7 @@ class Barrier(Closeable):
             UsageError: The store has another number of parties than this object; *timeout_seconds*
                 is negative or not a number. Nothing waits.
             UnsupportedError: The store has no ``compare-and-set``.
-            AuthenticationError, StoreError: The store will not take it, or a record in the line
+            AuthenticationError, StoreError: The store refuses it, or a record in the line
                 cannot be read.
         """
         return self._requests.line.take(self._requests.wait(timeout_seconds))

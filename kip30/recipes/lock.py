@@ -248,7 +248,7 @@ class Lock(Closeable):
         Raises:
             NotAcquiredError: Not held within *timeout_seconds*. The request is withdrawn.
             UsageError: *timeout_seconds* is negative or not a number. Nothing was sent.
-            AuthenticationError, StoreError: The store will not take it, or the record of the
+            AuthenticationError, StoreError: The store refuses it, or the record of the
                 holder or of a fair caller cannot be read. Nothing is held.
         """
         return self._requests.election.take(self._requests.acquire(timeout_seconds))

@@ -86,7 +86,7 @@ class ReadWriteLock(Closeable):
         Raises:
             NotAcquiredError: Not held within *timeout_seconds*. The request is withdrawn.
             UsageError: *timeout_seconds* is negative or not a number. Nothing was sent.
-            AuthenticationError, StoreError: The store will not take it, or a record in the line
+            AuthenticationError, StoreError: The store refuses it, or a record in the line
                 cannot be read. Nothing is held.
         """
         return self._requests.line.take(self._requests.read(timeout_seconds))

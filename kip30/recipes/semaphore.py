@@ -170,11 +170,11 @@ class Semaphore(Closeable):
         delay others for as long.
 
         Raises:
-            NotAcquiredError: Not held within *timeout_seconds*. No wait for them remains.
+            NotAcquiredError: Not held within *timeout_seconds*. The request is withdrawn.
             UsageError: There are never that many, or the store or a client in the line has another
                 number of permits than this object; *timeout_seconds* is negative or not a number.
                 Nothing is held.
-            AuthenticationError, StoreError: The store will not take it, or a record in the line
+            AuthenticationError, StoreError: The store refuses it, or a record in the line
                 cannot be read. Nothing is held.
         """
         return self._requests.line.take(self._requests.acquire(permits, timeout_seconds))

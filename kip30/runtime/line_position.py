@@ -120,9 +120,7 @@ class LinePosition:
         own = self._claim.entry.version
         mine = entries.get(self._claim.name)
         if mine is None or mine.version != own:
-            raise NotMemberError(
-                f"{self._claim.name!r} is not a member of {self._group!r} any more"
-            )
+            raise NotMemberError(f"{self._claim.name!r} is no longer a member of {self._group!r}")
         found = [
             InLine(one.version, name, one.data)
             for name, one in entries.items()

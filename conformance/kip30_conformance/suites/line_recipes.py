@@ -28,6 +28,7 @@ from kip30_conformance.harness import Harness
 from kip30_conformance.neighbour.base import Neighbour, member
 from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.suite import OpenClient, Suite, needing, supported
+from kip30_conformance.suites.recipes import pass_on
 
 A = TypeVar("A")
 T = TypeVar("T")
