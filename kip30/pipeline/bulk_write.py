@@ -227,7 +227,7 @@ def moved_key(key: str, moves: Moves) -> str:
 
 def doubles_of(records: DataFrame, moves: Moves) -> frozenset[str]:
     """Return the keys that several of *records*, with the column *key*, would have by *moves*."""
-    moved = f.udf(partial(moved_key, moves=moves), "string")
+    moved = f.udf(partial(moved_key, moves=moves), "string", useArrow=False)
     keys = records.groupBy(moved("key").alias("key")).count().where("count > 1")
     return frozenset(key for key, _ in keys.collect())
 

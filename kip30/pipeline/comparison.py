@@ -108,7 +108,8 @@ def is_below(key: Column, prefixes: Sequence[bytes]) -> Column:
     def is_one_below(one: bytearray) -> bool:
         return _is_below(bytes(one), prefixes)
 
-    return f.udf(is_one_below, "boolean")(key.cast("binary"))
+    # Spark would take the types of the function for those of one that works on columns.
+    return f.udf(is_one_below, "boolean", useArrow=False)(key.cast("binary"))
 
 
 def _is_below(key: bytes, prefixes: Sequence[bytes]) -> bool:

@@ -330,24 +330,26 @@ def test_after_a_snapshot(spark: SparkSession, stores: Stores, tmp_path: Path, s
 
 
 @pytest.mark.medium
-def test_after_a_snapshot_with_a_damaged_record(
+def test_after_a_snapshot_with_damaged_records(
     spark: SparkSession, stores: Stores, etcd: Path, tmp_path: Path
 ) -> None:
-    """It is named, and counted once, until it can be read again."""
+    """Each is named, and counted once, until it is gone or can be read again."""
     fill(etcd, VALUES)
     namespace = etcd.stem.partition("-")[2]
     admin = Admin(stores.settings("etcd")["plugin.etcd.endpoints"])
-    place = f"/{namespace}/kv/n0/k000"
-    admin.put(place, b"damaged")
+    places = [f"/{namespace}/kv/n0/k000", f"/{namespace}/kv/n1/k001"]
+    for place in places:
+        admin.put(place, b"damaged")
     taken = snapshot.SnapshotOptions(source=endpoint(etcd), out=tmp_path / "taken")
     snapshot.run(spark, taken)
     run = tmp_path / "run"
     report = once(spark, etcd, run, after=tmp_path / "taken")
-    assert (report.ending, report.counts["rejected_records"]) == (JobEnding.FINDINGS, 1)
-    assert [one["key"] for one in report.findings] == [place]
-    admin.put(place, b"damaged in another way")
-    assert once(spark, etcd, run).counts["rejected_records"] == 1
-    admin.delete(place)
+    assert (report.ending, report.counts["rejected_records"]) == (JobEnding.FINDINGS, 2)
+    assert [one["key"] for one in report.findings] == places
+    admin.put(places[0], b"damaged in another way")
+    assert once(spark, etcd, run).counts["rejected_records"] == 2
+    for place in places:
+        admin.delete(place)
     report = once(spark, etcd, run)
     assert (report.ending, report.counts["rejected_records"]) == (JobEnding.DONE, 0)
 

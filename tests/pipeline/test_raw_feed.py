@@ -214,7 +214,7 @@ def repaired(spark: SparkSession, compared: Path, folder: Path) -> Report:
 
 
 @pytest.mark.medium
-def test_what_changed_at_the_source_since_its_scan_is_a_conflict(
+def test_a_change_at_the_source_since_its_scan_is_a_conflict(
     spark: SparkSession, stores: Stores, tmp_path: Path
 ) -> None:
     """A feed brings changes to the target while both sides are compared."""

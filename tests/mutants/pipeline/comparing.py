@@ -3,6 +3,7 @@
 from .mutant import Mutant, mutant
 
 _DIFF = "tests/pipeline/test_diff.py"
+_UNREADABLE = "tests/pipeline/test_unreadable_records.py"
 
 COMPARING: dict[str, Mutant] = {
     "P17-an-empty-value-is-none": mutant(
@@ -20,6 +21,18 @@ COMPARING: dict[str, Mutant] = {
     "P17-the-second-reading-looks-at-one-side": mutant(
         f"{_DIFF}::test_a_key_that_changed_after_it_was_read_is_unsettled",
         ("rechecking.py", "if side in readers:", "if side in readers and side == LEFT:"),
+    ),
+    "P17-a-key-that-a-node-hides-is-missing": mutant(
+        f"{_DIFF}::test_a_key_that_a_rejected_row_may_hide_is_unsettled[left]",
+        (
+            "comparison.py",
+            "number > 0 and key.startswith(prefixes[number - 1])",
+            "number > 0 and key == prefixes[number - 1]",
+        ),
+    ),
+    "P17-a-part-has-nothing-that-hides-it": mutant(
+        f"{_UNREADABLE}::test_a_part_of_a_snapshot_has_the_nodes_that_hide_it",
+        ("snapshot_files.py", "        f.startswith(begin, prefix),\n", ""),
     ),
     "P18-what-only-the-right-side-has": mutant(
         f"{_DIFF}::test_snapshots_mirrored_and_whole_values",

@@ -10,6 +10,7 @@ _WRITES = "tests/pipeline/test_restore_writes.py"
 _FENCES = "tests/pipeline/test_fences.py::test_tasks_of_a_former_driver_write_nothing"
 _RATE = "tests/pipeline/test_rate.py::test_no_second_has_more_than_the_rate[4]"
 _REPAIR = "tests/pipeline/test_repair.py"
+_RAW = "tests/pipeline/test_raw_feed.py"
 _FRAMES = "tests/pipeline/test_frame_writer.py"
 
 _IN_CONFLICT = 'Decision(WriteOutcome.CONFLICT, None, "it is there")'
@@ -162,6 +163,18 @@ WRITING: dict[str, Mutant] = {
         f"{_REPAIR}::test_keys_that_changed_since_the_diff_are_conflicts",
         ("repair_writes.py", "Version(**version)))", "Condition.ANY))"),
         ("repair_writes.py", "import Entry, Version", "import Condition, Entry, Version"),
+    ),
+    "P20-a-raw-left-side-is-not-compared": mutant(
+        f"{_RAW}::test_a_change_at_the_source_since_its_scan_is_a_conflict",
+        ("repair_writes.py", ".when(has & ~is_same,", ".when(has & wanted.isNull(),"),
+    ),
+    "P20-what-is-hidden-by-now-is-deleted": mutant(
+        f"{_RAW}::test_a_key_that_is_hidden_since_the_diff_is_not_deleted",
+        ("repair_writes.py", ".when(~has & is_unknown,", ".when(has & is_unknown,"),
+    ),
+    "P09-keys-that-become-one-are-written": mutant(
+        f"{_RESTORE}::test_keys_that_would_become_one_key_are_rejected",
+        ("bulk_write.py", "moved in self.doubles", "moved != key and moved in self.doubles"),
     ),
     "P20-extra-keys-are-deleted-unasked": mutant(
         f"{_REPAIR}::test_a_dry_run_and_what_it_planned",
