@@ -113,8 +113,8 @@ def settle(driver: StorageDriver, write: Write, wait: Wait, error: OutcomeUnknow
         if wait.is_over():
             break
     raise OutcomeUnknownError(
-        f"the answer to a write of {str(write.key)!r} was lost and cannot be reconstructed:"
-        " read the key before trying again"
+        f"the outcome of a write of {str(write.key)!r} is unknown, and the record does not show it"
+        f" ({error}): read the key before trying again"
     ) from error
 
 

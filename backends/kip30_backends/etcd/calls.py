@@ -29,6 +29,7 @@ from kip30_backends.etcd.errors import (
     Access,
     Failure,
     LeaseGoneError,
+    SpaceExceededError,
     is_stale_token,
     translate,
     was_never_sent,
@@ -46,7 +47,8 @@ class Ask(NamedTuple, Generic[T]):
     """A request: its method, and how to read its answer, given how far answers had come before.
 
     *read* may return a future, if another request must follow. *if_gone* runs instead, if the store
-    does not know the lease of the request. *lease* is the one that keys are attached to.
+    does not know the lease of the request, and *if_full* if its space quota is exceeded. *lease* is
+    the one that keys are attached to.
     """
 
     path: str
@@ -54,6 +56,7 @@ class Ask(NamedTuple, Generic[T]):
     read: Callable[[Any, Mark], T | Future[T]]
     writes: bool = False
     if_gone: Callable[[], Future[T]] | None = None
+    if_full: Callable[[SpaceExceededError], Future[T]] | None = None
     lease: int = 0
 
 
@@ -177,6 +180,8 @@ class Call(LazyFuture[T]):
     def _refused(self, error: Kip30Error) -> None:
         if isinstance(error, LeaseGoneError) and self._ask.if_gone is not None:
             self._follow(attempt(self._ask.if_gone))
+        elif isinstance(error, SpaceExceededError) and self._ask.if_full is not None:
+            self._follow(attempt(self._ask.if_full, error))
         else:
             self.fail(error)
 

@@ -1,5 +1,6 @@
 """Shared code of members and leaders: keys that are taken, and end with the lease."""
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -10,11 +11,14 @@ from typing_extensions import override
 from kip30.driver.kit import refusals
 from kip30.driver.kit.futures import Completed
 from kip30.driver.kit.key_claims import Bid, KeyClaims, Refused
+from kip30.driver.kit.time_left import seconds_left
 from kip30.driver.records import Claim
+from kip30.errors import StoreError
 from kip30_backends.etcd.calls import Ask, Calls
 from kip30_backends.etcd.client import messages
-from kip30_backends.etcd.client.channel import TXN
-from kip30_backends.etcd.client.messages import TxnAnswer
+from kip30_backends.etcd.client.channel import RANGE, TXN
+from kip30_backends.etcd.client.messages import KeyValue, RangeAnswer, TxnAnswer, only
+from kip30_backends.etcd.errors import SpaceExceededError
 from kip30_backends.etcd.observation_order import Mark
 from kip30_backends.etcd.session import RetryInNewSession, Session, Sessions
 from kip30_backends.etcd.target_states import unsealed
@@ -88,11 +92,41 @@ class Claims(KeyClaims[bytes]):
         def read(answer: TxnAnswer, sent: Mark) -> T:
             return meaning(self._taken(bid, session, answer, sent))
 
+        until = time.monotonic() + seconds
         free = [messages.is_absent(bid.at)]
         take = [messages.put(bid.at, bid.sealed(), session.ident)]
-        request = messages.txn(free, take, [messages.find(bid.at)])
-        ask = Ask(TXN, request, read, writes=True, if_gone=if_gone, lease=session.ident)
+        ask = Ask(
+            TXN,
+            messages.txn(free, take, [messages.find(bid.at)]),
+            read,
+            writes=True,
+            if_gone=if_gone,
+            if_full=partial(self._look_up, bid, meaning, session, until),
+            lease=session.ident,
+        )
         return self._calls.on_demand(ask, seconds)
+
+    def _look_up(
+        self,
+        bid: Bid[bytes],
+        meaning: Callable[[Claim | Refused], T],
+        session: Session,
+        until: float,
+        error: SpaceExceededError,
+    ) -> Future[T]:
+        """Return the outcome of a claim that may have been granted with *error*.
+
+        A retry would not find it: a full store refuses each transaction that might put something.
+        """
+
+        def read(answer: RangeAnswer, sent: Mark) -> T:
+            order = self._calls.orders.of(answer.header, sent)
+            found = only(answer)
+            if found is None:
+                raise StoreError(f"{error}: nothing is held")
+            return meaning(_held(bid, session, order, found))
+
+        return self._calls.send(Ask(RANGE, messages.read(bid.at), read), seconds_left(until))
 
     def _taken(
         self, bid: Bid[bytes], session: Session, answer: TxnAnswer, sent: Mark
@@ -100,12 +134,7 @@ class Claims(KeyClaims[bytes]):
         order = self._calls.orders.of(answer.header, sent)
         if answer.succeeded:
             return _claim(bid, session, order, answer.header.revision)
-        found = answer.responses[0].response_range.kvs[0]
-        holder = unsealed(found)
-        # An earlier attempt took the key, and its answer was lost.
-        if found.lease == session.ident and holder.nonce == bid.nonce:
-            return _claim(bid, session, order, found.create_revision)
-        return Refused(order, holder, found.create_revision)
+        return _held(bid, session, order, answer.responses[0].response_range.kvs[0])
 
     def _given_up(self, answer: TxnAnswer, sent: Mark) -> None:
         self._calls.orders.of(answer.header, sent)
@@ -117,6 +146,14 @@ def _giving_up(key: bytes, claim: Claim) -> Any:
 
 def _none() -> Future[Claim | None]:
     return Completed(None)
+
+
+def _held(bid: Bid[bytes], session: Session, order: int, found: KeyValue) -> Claim | Refused:
+    holder = unsealed(found)
+    # An earlier attempt took the key, and its answer was lost.
+    if found.lease == session.ident and holder.nonce == bid.nonce:
+        return _claim(bid, session, order, found.create_revision)
+    return Refused(order, holder, found.create_revision)
 
 
 def _claim(bid: Bid[bytes], session: Session, order: int, created: int) -> Claim:

@@ -31,6 +31,10 @@ class CompactedError(DefiniteError):
     """The store does not have the requested revision, or no longer. Nothing was done."""
 
 
+class SpaceExceededError(OutcomeUnknownError):
+    """The space quota is exceeded. A write may have been done, but is under way no longer."""
+
+
 class Failure(NamedTuple):
     """Failure of a call: the name of gRPC's status code, and the message."""
 
@@ -39,6 +43,7 @@ class Failure(NamedTuple):
 
 
 _LEARNER = "name voting members in plugin.etcd.endpoints, or promote it"
+_FULL = "compact and defragment etcd, then disarm its alarm"
 _TOO_MANY = "it is behind with what it has accepted: is its disk fast enough?"
 
 # The kinds are names of gRPC's status codes.
@@ -79,7 +84,10 @@ _REFUSED = (
     Rule("OUT_OF_RANGE", "compacted", CompactedError),
     # Every read covers all acknowledged writes, so this store was restored from a backup.
     Rule("OUT_OF_RANGE", "future revision", CompactedError),
-    Rule("RESOURCE_EXHAUSTED", "space exceeded", StoreError, "compact and defragment etcd"),
+    # etcd checks the quota once more when it applies a transaction: it applies it nevertheless.
+    Rule("RESOURCE_EXHAUSTED", "space exceeded", StoreError, _FULL, SpaceExceededError),
+    # This client refuses an answer; a server writes a small letter, and refuses a request.
+    Rule("RESOURCE_EXHAUSTED", "Received message larger", StoreError, "", OutcomeUnknownError),
     Rule("RESOURCE_EXHAUSTED", "larger than max", StoreError),
     Rule("INVALID_ARGUMENT", "request is too large", StoreError),
     Rule("INVALID_ARGUMENT", "", StoreError),

@@ -102,7 +102,7 @@ _MEANINGS = {
     -2: "inconsistency of the servers' state",
     -3: "inconsistency of the servers' data",
     -4: "connection lost",
-    -5: "request not understood",
+    -5: "request or answer not understood",
     -6: "request not known to this server",
     -7: "operation timed out",
     -8: "bad arguments",
@@ -138,11 +138,12 @@ def refusal(code: int) -> RequestRefused:
 
 
 # By number, see `KeeperException.Code`. A lost connection and two kinds of timeouts in the server
-# are ambiguous: the leader may have accepted the request, and do it later.
+# are ambiguous: the leader may have accepted the request, and do it later. So is -5: a server also
+# sends it if it has failed to answer a request that it has done.
 _NOT_PERMITTED = {-102, -114, -115, -124}
 _TRY_LATER = {-4, -7, -112, -118, -119, -122, -127}
 _FULL = -125
-_UNDECIDED = {-4, -7, -122}
+_UNDECIDED = {-4, -5, -7, -122}
 
 
 def translate(error: BaseException, *, writes: bool) -> Kip30Error:

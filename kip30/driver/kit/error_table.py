@@ -9,12 +9,17 @@ K = TypeVar("K")
 
 
 class Rule(NamedTuple, Generic[K]):
-    """A failure after which nothing was done: its *kind*, a *part* of its text, and advice."""
+    """A failure after which nothing was done: its *kind*, a *part* of its text, and advice.
+
+    A store may also report a failure after it has done a write: then *if_written* is the error of a
+    write.
+    """
 
     kind: K
     part: str
     error: type[DefiniteError]
     advice: str = ""
+    if_written: type[OutcomeUnknownError] | None = None
 
 
 def first(rules: Iterable[Rule[K]], text: str, *kinds: K) -> Rule[K] | None:
@@ -42,4 +47,5 @@ def error_of(rule: Rule[K] | None, text: str, *, wrote: bool, advice: str = "") 
     if rule is None:
         return OutcomeUnknownError(text) if wrote else UnavailableError(text)
     helps = rule.advice or advice
-    return rule.error(f"{text}: {helps}" if helps else text)
+    error = (rule.if_written if wrote else None) or rule.error
+    return error(f"{text}: {helps}" if helps else text)

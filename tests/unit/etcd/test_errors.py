@@ -20,7 +20,7 @@ CERTAIN = [
     ("UNAUTHENTICATED", "etcdserver: invalid auth token", AuthenticationError),
     ("PERMISSION_DENIED", "etcdserver: permission denied", AuthenticationError),
     ("INVALID_ARGUMENT", "etcdserver: user name is empty", AuthenticationError),
-    ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", StoreError),
+    ("RESOURCE_EXHAUSTED", "grpc: received message larger than max (9 vs. 8)", StoreError),
     ("INVALID_ARGUMENT", "etcdserver: request is too large", StoreError),
     ("NOT_FOUND", "etcdserver: requested lease not found", LeaseGoneError),
 ]
@@ -33,6 +33,10 @@ UNCERTAIN = [
     ("UNKNOWN", "not a primary lessor"),
     ("CANCELLED", "etcdserver: request canceled"),
     ("INTERNAL", "anything else"),
+]
+AFTER_THE_WRITE = [
+    ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded"),
+    ("RESOURCE_EXHAUSTED", "CLIENT: Received message larger than max (9 vs. 8)"),
 ]
 
 
@@ -50,6 +54,12 @@ def test_certainly_not_done(code: str, said: str, error: type[Kip30Error]) -> No
 def test_an_uncertain_failure_leaves_the_outcome_of_a_write_unknown(code: str, said: str) -> None:
     assert type(_translated(Failure(code, said), wrote=True)) is OutcomeUnknownError
     assert type(_translated(Failure(code, said), wrote=False)) is UnavailableError
+
+
+@pytest.mark.parametrize(("code", "said"), AFTER_THE_WRITE)
+def test_a_refusal_that_may_follow_a_write_leaves_its_outcome_unknown(code: str, said: str) -> None:
+    assert isinstance(_translated(Failure(code, said), wrote=True), OutcomeUnknownError)
+    assert type(_translated(Failure(code, said), wrote=False)) is StoreError
 
 
 def test_a_write_that_was_under_way_at_the_end_may_have_been_done() -> None:

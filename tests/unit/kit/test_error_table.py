@@ -9,6 +9,7 @@ _RULES = (
     Rule("late", "before", UnavailableError, "wait"),
     Rule("late", "", AuthenticationError),
     Rule("other", "", UnavailableError),
+    Rule("full", "", UnavailableError, "wait", OutcomeUnknownError),
 )
 
 
@@ -27,6 +28,8 @@ def test_the_first_rule_that_fits_counts(kind: str, text: str, number: int) -> N
         (None, False, UnavailableError, "it failed"),
         (_RULES[0], True, UnavailableError, "it failed: wait"),
         (_RULES[1], True, AuthenticationError, "it failed: look"),
+        (_RULES[3], True, OutcomeUnknownError, "it failed: wait"),
+        (_RULES[3], False, UnavailableError, "it failed: wait"),
     ],
 )
 def test_only_a_rule_tells_that_nothing_was_done(
