@@ -30,15 +30,20 @@ class Ask(NamedTuple):
     """Requests to be sent together.
 
     A *fresh* one is answered by a server that has caught up with the leader. One that *writes* is
-    sent once; any other one is retried when the connection is lost. One that is bound to a
-    *session* is never sent in another one, where its paths may lead to the nodes of others: then
-    the answer is `SessionExpired`.
+    always so, because the leader decides it, and it is sent once; any other one is retried when the
+    connection is lost. One that is bound to a *session* is never sent in another one, where its
+    paths may lead to the nodes of others: then the answer is `SessionExpired`.
     """
 
     requests: tuple[Request, ...]
     writes: bool = False
     fresh: bool = True
     session: Session | None = None
+
+    @property
+    def needs_sync(self) -> bool:
+        """True if a sync must come before it; the outcome of a write never depends on one."""
+        return self.fresh and not self.writes
 
 
 class Answer(NamedTuple):
@@ -68,7 +73,7 @@ Steps: TypeAlias = Generator[Ask, Answer, T]
 
 
 class SyncPoint:
-    """A sync of the server that later requests rely on; its answer proves the session."""
+    """A sync of the server that later reads rely on; its answer proves the session."""
 
     def __init__(self, sent_at: float) -> None:
         """Start as sent at *sent_at*, by the lease's clock."""

@@ -7,6 +7,9 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
+from kip30 import PluginLocator
+from kip30_backends.zookeeper import ZookeeperBackend
+
 
 class Balancer:
     """Hands its connections to *ports*, one after the other."""
@@ -36,6 +39,16 @@ class Balancer:
                 self._opened.enter_context(server)
                 self.taken += 1
                 threading.Thread(target=_pump, args=(client, server), daemon=True).start()
+
+
+def follows(client: PluginLocator) -> bool:
+    """Return whether *client* takes its server for one that a sync makes catch up."""
+    backend = client.backend
+    assert isinstance(backend, ZookeeperBackend)
+    current = backend._resources.sessions.current
+    assert current is not None
+    transport = current.client._transport
+    return transport is not None and transport.follows
 
 
 def _pump(one: socket.socket, other: socket.socket) -> None:

@@ -5,12 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip30 import PluginLocator
-from kip30_backends.zookeeper import ZookeeperBackend
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
-from tests.unit.zookeeper.balancer import Balancer
+from tests.unit.zookeeper.balancer import Balancer, follows
 
 pytestmark = pytest.mark.large
 
@@ -32,7 +30,7 @@ def test_a_leader_is_not_taken_for_a_follower(open_client: Open, ensemble: Ensem
         client = open_client(**{_KEY: balancer.address})
         eventually(lambda: balancer.taken > 1)
         eventually(_is_answered)
-        assert not _follows(client)
+        assert not follows(client)
     finally:
         balancer.close()
 
@@ -43,18 +41,9 @@ def test_a_server_that_is_named_among_others_is_asked(
     leader = ensemble.leader()
     followers = [node.address for node in ensemble.nodes if node is not leader]
     client = open_client(**{_KEY: ",".join(followers)})
-    eventually(lambda: _follows(client))
+    eventually(lambda: follows(client))
 
 
 def _is_answered() -> bool:
     """Return whether the question about the session's server has been answered."""
     return not any(one.name == "kip30-zookeeper-mode" for one in threading.enumerate())
-
-
-def _follows(client: PluginLocator) -> bool:
-    backend = client.backend
-    assert isinstance(backend, ZookeeperBackend)
-    current = backend._resources.sessions.current
-    assert current is not None
-    transport = current.client._transport
-    return transport is not None and transport.follows

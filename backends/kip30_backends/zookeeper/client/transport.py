@@ -78,7 +78,8 @@ _SYNC: Request = Sync("/")
 """Has a follower catch up with the leader. The leader itself may answer before it has applied what
 other clients already know."""
 _PROOF: Request = Multi((CheckVersion("/"),))
-"""Changes nothing. Unlike a sync, which a leader answers alone, it takes a quorum's consent."""
+"""Changes nothing. Unlike a sync, which a leader answers alone, it takes a quorum's consent, even
+if it is refused."""
 
 
 class Touches:
@@ -275,10 +276,10 @@ class Transport:
             confirmed = partial(self._proven, self._to_confirm)
             self._to_confirm = None
             self._add(frames, _PROOF, _Waiter(self._awaited(), confirmed))
-        fresh = any(one.ask.fresh for one in operations)
-        sync_point = self._add_catching_up(frames) if fresh else None
+        is_needed = any(one.ask.needs_sync for one in operations)
+        sync_point = self._add_catching_up(frames) if is_needed else None
         for one in operations:
-            one.sync_point = sync_point if one.ask.fresh else None
+            one.sync_point = sync_point if one.ask.needs_sync else None
             for request in one.ask.requests:
                 self._add(frames, request, one)
         if len(operations) == _MOST_AT_ONCE:
@@ -318,7 +319,7 @@ class Transport:
 
     def _proven(self, renewed_at: float, sync_point: SyncPoint) -> None:
         self._answered(sync_point)
-        if sync_point.refused is None or isinstance(sync_point.refused, NoAuth):
+        if sync_point.refused is None:
             self._touched(sync_point)
             self._handler.proven(renewed_at)
 
@@ -362,7 +363,8 @@ class _Waiter(NamedTuple):
     answered: Callable[[SyncPoint], None]
 
     def take(self, outcome: object) -> None:
-        if isinstance(outcome, RequestRefused):
+        # A client that may not read the servers' root is refused `_PROOF` with a quorum's consent.
+        if isinstance(outcome, RequestRefused) and not isinstance(outcome, NoAuth):
             self.sync_point.refused = outcome
         self.answered(self.sync_point)
 
