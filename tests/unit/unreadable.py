@@ -8,10 +8,13 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from kip30 import PluginLocator, StoreError
-from kip30.driver.records import Kind, Snapshot, Target
+from kip30.driver.record_format import seal
+from kip30.driver.records import Kind, Snapshot, Target, new_nonce
 from kip30_conformance.polling import eventually
 
 _FUTURE = b"\x02of a newer kip30"
+_UNOWNED = seal(new_nonce(), b"", name="c")
+"""A claim of kip30's: a vendor's client writes it without a session."""
 
 
 class Writer(Protocol):
@@ -28,6 +31,7 @@ class Case(NamedTuple):
     target: Target
     key: str
     name: str
+    record: bytes = _FUTURE
 
 
 def cases(escaped: str) -> list[Case]:
@@ -39,23 +43,27 @@ def cases(escaped: str) -> list[Case]:
         Case(Target(Kind.NAMESPACE, "n"), "kv/n/=ZZ", "=ZZ"),
         Case(Target(Kind.VALUE, "n", "bad"), "kv/n/bad", "bad"),
         Case(Target(Kind.SERVICE, "s"), "service/s/leader", "s"),
+        Case(Target(Kind.GROUP, "g"), "group/g/bad", "bad", _UNOWNED),
+        Case(Target(Kind.MEMBER, "g", "bad"), "group/g/bad", "bad", _UNOWNED),
+        Case(Target(Kind.SERVICE, "s"), "service/s/leader", "s", _UNOWNED),
     ]
 
 
 def kind_of(case: Case) -> str:
-    return case.target.kind.value
+    kind = case.target.kind.value
+    return f"{kind}-without-session" if case.record is _UNOWNED else kind
 
 
 def expect_named_and_left_out(
     client: PluginLocator, writer: Writer, root: str, case: Case, log: pytest.LogCaptureFixture
 ) -> None:
     log.set_level(logging.WARNING)
-    target, key, name = case
+    target, key, name, record = case
     observe = client.backend.observe
     told: list[Snapshot] = []
     watch = observe.watch(target, told.append)
     eventually(lambda: told)
-    writer.put(f"{root}/{key}", _FUTURE)
+    writer.put(f"{root}/{key}", record)
     eventually(lambda: set(told[-1].unreadable) == {name})
     read = observe.snapshot(target).result()
     assert (read.entries, read.unreadable) == ({}, told[-1].unreadable)
@@ -96,3 +104,9 @@ def expect_no_claim_in_their_place(client: PluginLocator, writer: Writer, root: 
         client.group_membership("g").join("bad", "")
     with pytest.raises(StoreError, match=f"{root}/service/s/leader holds no record"):
         client.backend.election.claim("s", "c", "00" * 8, b"").result()
+    writer.put(f"{root}/group/g/unowned", _UNOWNED)
+    writer.put(f"{root}/service/t/leader", _UNOWNED)
+    with pytest.raises(StoreError, match=f"{root}/group/g/unowned is no claim of kip30"):
+        client.group_membership("g").join("unowned", "")
+    with pytest.raises(StoreError, match=f"{root}/service/t/leader is no claim of kip30"):
+        client.leader_election("t").nominate("c", "")

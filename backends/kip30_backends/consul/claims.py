@@ -133,16 +133,10 @@ class Claims(key_claims.KeyClaims[ClaimKey]):
         """Return the claim or the refusal of a key that is held, `Delayed` if it is free by now."""
         mark = self._calls.orders.mark(bid.at.key)
         found = requests.ask(at_key(bid.at.key))
-        free = Delayed(self._calls.orders.of(found.at, mark))
         if not found.records:
-            return free
+            return Delayed(self._calls.orders.of(found.at, mark))
         (holder,) = found.records
-        unsealed = holder.unsealed()
-        if not holder.session:  # as after a backup was restored
-            requests.ask(
-                transactions.clear([transactions.delete_over(holder.key, holder.modified)])
-            )
-            return free
+        unsealed = holder.claimed()
         # An earlier attempt took the key, and its answer was lost. Its index is older than later
         # answers, which does not mean that the store restarted its count.
         if (holder.session, unsealed.nonce) == (session.ident, bid.nonce):

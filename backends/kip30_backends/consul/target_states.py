@@ -78,16 +78,14 @@ class TargetKeys(NamedTuple):
         return content
 
     def _add(self, found_there: KVPair, content: Content) -> None:
-        """Add a record; one that no session holds, as after a restored backup, is no claim."""
         try:
             name, entry = self._entry(found_there)
-            if found_there.session or self.target.kind not in _HELD:
-                content.entries[name] = entry
+            content.entries[name] = entry
         except (StoreError, InvalidNameError) as error:
             content.unreadable[self._shown(found_there)] = str(error)
 
     def _entry(self, record: KVPair) -> tuple[str, Entry]:
-        nonce, label, data = record.unsealed()
+        nonce, label, data = record.claimed() if self.target.kind in _HELD else record.unsealed()
         match self.target.kind:
             case Kind.SERVICE:
                 return label, Entry(Version(record.created), nonce, data)

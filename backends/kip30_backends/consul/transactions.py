@@ -9,6 +9,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
+from kip30.driver.kit import refusals
 from kip30.driver.record_format import Unsealed, unseal
 from kip30.driver.records import Entry, Version
 from kip30_backends.consul.client.http import Answer
@@ -42,6 +43,13 @@ class KVPair(NamedTuple):
     def unsealed(self) -> Unsealed:
         """Return its content; raises `StoreError` if another program wrote it."""
         return unseal(self.sealed, self.key)
+
+    def claimed(self) -> Unsealed:
+        """Return the same of a claim; raises `StoreError` also if no session holds it."""
+        content = self.unsealed()
+        if not self.session:
+            raise refusals.unowned(self.key)
+        return content
 
 
 class KVColumns(NamedTuple):
@@ -255,11 +263,6 @@ def lock(key: str, sealed: bytes, session: str) -> Operation:
 def delete(key: str) -> Operation:
     """Delete *key*."""
     return _operation("delete", key)
-
-
-def delete_over(key: str, modified: int) -> Operation:
-    """Delete *key* if *modified* is the index of its last write, or if it does not exist."""
-    return _operation("delete-cas", key, Index=modified)
 
 
 def is_absent(key: str) -> Operation:

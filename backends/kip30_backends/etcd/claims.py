@@ -21,7 +21,7 @@ from kip30_backends.etcd.client.messages import KeyValue, RangeAnswer, TxnAnswer
 from kip30_backends.etcd.errors import SpaceExceededError
 from kip30_backends.etcd.observation_order import Mark
 from kip30_backends.etcd.session import RetryInNewSession, Session, Sessions
-from kip30_backends.etcd.target_states import unsealed
+from kip30_backends.etcd.target_states import claimed
 
 T = TypeVar("T")
 
@@ -149,7 +149,7 @@ def _none() -> Future[Claim | None]:
 
 
 def _held(bid: Bid[bytes], session: Session, order: int, found: KeyValue) -> Claim | Refused:
-    holder = unsealed(found)
+    holder = claimed(found)
     # An earlier attempt took the key, and its answer was lost.
     if found.lease == session.ident and holder.nonce == bid.nonce:
         return _claim(bid, session, order, found.create_revision)

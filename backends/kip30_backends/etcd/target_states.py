@@ -6,6 +6,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 from kip30.driver.key_layout import Paths
+from kip30.driver.kit import refusals
 from kip30.driver.kit.future_chaining import otherwise
 from kip30.driver.kit.record_paths import leader_path, path_of
 from kip30.driver.record_format import Unsealed, unseal
@@ -31,7 +32,23 @@ def unsealed(found: KeyValue) -> Unsealed:
     Raises:
         StoreError: It is another program's, a newer kip30's, or damaged. The text names the key.
     """
-    return unseal(found.value, found.key.decode("utf-8", "backslashreplace"))
+    return unseal(found.value, _text(found.key))
+
+
+def claimed(found: KeyValue) -> Unsealed:
+    """Return the record in *found*, of a member or leader.
+
+    Raises:
+        StoreError: As `unsealed`, or it has no lease. The text names the key.
+    """
+    record = unsealed(found)
+    if not found.lease:
+        raise refusals.unowned(_text(found.key))
+    return record
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "backslashreplace")
 
 
 T = TypeVar("T")
@@ -88,7 +105,7 @@ class TargetKeys(NamedTuple):
         try:
             return _unescaped(segment)
         except InvalidNameError:
-            return segment.decode("utf-8", "backslashreplace")
+            return _text(segment)
 
     def is_news(self, event: Event, content: Content) -> bool:
         """Return whether *event* changes *content*: an update of a value changes no set of keys."""
@@ -136,7 +153,7 @@ class TargetKeys(NamedTuple):
         return self._name(found), _UNNAMED
 
     def _member(self, found: KeyValue) -> tuple[str, Entry]:
-        nonce, _, data = unsealed(found)
+        nonce, _, data = claimed(found)
         return self._name(found), Entry(Version(found.create_revision), nonce, data)
 
     def _value(self, found: KeyValue) -> tuple[str, Entry]:
@@ -144,7 +161,7 @@ class TargetKeys(NamedTuple):
         return self.target.name, Entry(Version(found.mod_revision), nonce, data)
 
     def _own(self, found: KeyValue) -> tuple[str, Entry]:
-        nonce, _, data = unsealed(found)
+        nonce, _, data = claimed(found)
         return self.target.name, Entry(Version(found.create_revision), nonce, data)
 
     def _name(self, found: KeyValue) -> str:
@@ -227,7 +244,7 @@ def _snapshot(place: TargetKeys, page: KeysAtRevision) -> Snapshot:
 
 
 def _leader(found: KeyValue) -> tuple[str, Entry]:
-    nonce, candidate, data = unsealed(found)
+    nonce, candidate, data = claimed(found)
     return candidate, Entry(Version(found.create_revision), nonce, data)
 
 

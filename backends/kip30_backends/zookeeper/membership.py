@@ -13,7 +13,7 @@ from kip30_backends.zookeeper.client.jute import Stat
 from kip30_backends.zookeeper.client.kazoo_setup import Session
 from kip30_backends.zookeeper.client.messages import Delete, GetData, SetData, Znode
 from kip30_backends.zookeeper.errors import BadVersion, NodeExists, NoNode, SessionExpired
-from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record
+from kip30_backends.zookeeper.tree import Tree, entry_of, member_of, parent, record
 
 
 class Grip:
@@ -150,4 +150,4 @@ def _holder(answer: Answer, path: str) -> tuple[int, str] | None:
         node = answer.only()
     except NoNode:
         return None
-    return node.stat.owner, entry_of(node, Version(0), path)[1].nonce
+    return node.stat.owner, member_of(node, path).nonce

@@ -7,7 +7,6 @@ from kip30.driver.records import Delta, Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import Key, unescape, unescape_all
 from kip30_backends.zookeeper.calls import Answer, Ask, Steps
-from kip30_backends.zookeeper.client.jute import Stat
 from kip30_backends.zookeeper.client.messages import (
     Exists,
     GetChildren,
@@ -20,8 +19,9 @@ from kip30_backends.zookeeper.errors import NoAuth, NoNode, RequestRefused
 from kip30_backends.zookeeper.tree import (
     Tree,
     entry_of,
-    incarnation_of,
     leader_of,
+    member_of,
+    require_session,
     version_of,
 )
 
@@ -120,6 +120,7 @@ class States:
             return LeaderState(None, Snapshot(answer.order, {}), answer)
         try:
             name, entry = leader_of(node, path)
+            require_session(node, path)
         except StoreError as error:
             unreadable = Snapshot(answer.order, {}, {service: str(error)})
             return LeaderState(node.stat.owner, unreadable, answer)
@@ -150,13 +151,13 @@ class States:
         return [_found(outcome) for part in parts for outcome in part]
 
     def _value(self, target: Target, *, watch: bool, fresh: bool) -> Steps[Snapshot]:
-        return (yield from self._one(target, version_of, watch=watch, fresh=fresh))
+        return (yield from self._one(target, _value, watch=watch, fresh=fresh))
 
     def _member(self, target: Target, *, watch: bool, fresh: bool) -> Steps[Snapshot]:
-        return (yield from self._one(target, incarnation_of, watch=watch, fresh=fresh))
+        return (yield from self._one(target, member_of, watch=watch, fresh=fresh))
 
     def _one(
-        self, target: Target, version: Callable[[Stat], Version], *, watch: bool, fresh: bool
+        self, target: Target, read: Callable[[Znode, str], Entry], *, watch: bool, fresh: bool
     ) -> Steps[Snapshot]:
         path = self.watched(target)
         answer = yield Ask((*_watching(path, watch), GetData(path)), fresh=fresh)
@@ -164,7 +165,7 @@ class States:
         if node is None:
             return Snapshot(answer.order, {})
         try:
-            _, entry = entry_of(node, version(node.stat), path)
+            entry = read(node, path)
         except StoreError as error:
             return Snapshot(answer.order, {}, {target.name: str(error)})
         return Snapshot(answer.order, {target.name: entry})
@@ -281,9 +282,11 @@ def _member(node: Znode | NoAuth, path: str) -> Entry:
     """
     if isinstance(node, NoAuth):
         raise StoreError(f"{path} belongs to another client: {node}")
-    if not node.stat.owner:
-        raise StoreError(f"{path} is not a member of kip30: it does not end with a session")
-    return entry_of(node, incarnation_of(node.stat), path)[1]
+    return member_of(node, path)
+
+
+def _value(node: Znode, path: str) -> Entry:
+    return entry_of(node, version_of(node.stat), path)[1]
 
 
 def _watching(path: str, watch: bool) -> tuple[Request, ...]:  # noqa: FBT001

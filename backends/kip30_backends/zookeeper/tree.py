@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar, cast
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from kip30.driver.key_layout import Paths
+from kip30.driver.kit import refusals
 from kip30.driver.record_format import seal, unseal
 from kip30.driver.records import Entry, Version
 from kip30.errors import StoreError
@@ -344,9 +345,25 @@ def version_of(stat: Stat) -> Version:
     return Version(stat.czxid, stat.version)
 
 
-def incarnation_of(stat: Stat) -> Version:
-    """Return the version of a member: which life of its node it is."""
-    return Version(stat.czxid)
+def member_of(node: Znode, path: str) -> Entry:
+    """Return the record of the member whose node is *node*.
+
+    Raises:
+        StoreError: Another program wrote it, or it does not end with a session.
+    """
+    _, entry = entry_of(node, Version(node.stat.czxid), path)
+    require_session(node, path)
+    return entry
+
+
+def require_session(node: Znode, path: str) -> None:
+    """Check that the claim at *path* ends with a session.
+
+    Raises:
+        StoreError: It does not, so no client holds it.
+    """
+    if not node.stat.owner:
+        raise refusals.unowned(path)
 
 
 def entry_of(node: Znode, version: Version, path: str) -> tuple[str, Entry]:

@@ -70,6 +70,15 @@ class Neighbour(ABC):
         del sound
         return {}
 
+    def write_unowned(self, spot: Spot, stored: Any) -> None:
+        """Store the claim *stored* at *spot*, which is empty, so that it ends with no session.
+
+        Raises:
+            UnsupportedError: The store does not keep sessions beside its records.
+        """
+        del stored
+        raise UnsupportedError(f"no {spot.kind.value} without a session that would be known as one")
+
     def write_above(self, kind: Kind, scope: str) -> None:
         """Store a foreign record where the directory of *scope* is, or would be.
 
@@ -179,6 +188,10 @@ class PathNeighbour(Neighbour):
         self.remove_path(self.path(spot))
 
     @override
+    def write_unowned(self, spot: Spot, stored: bytes) -> None:
+        self.write(spot, stored)
+
+    @override
     def write_above(self, kind: Kind, scope: str) -> None:
         self.write_path(self.directory(kind, scope), _AWAY)
 
@@ -188,7 +201,7 @@ class PathNeighbour(Neighbour):
 
     @abstractmethod
     def write_path(self, path: str, stored: bytes) -> None:
-        """Store *stored* at *path*; an existing record keeps its owner."""
+        """Store *stored* at *path*; an existing record keeps its owner, a new one has none."""
 
     @abstractmethod
     def remove_path(self, path: str) -> None:

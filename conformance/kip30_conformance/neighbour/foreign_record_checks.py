@@ -111,6 +111,18 @@ def refusal_of_write(client: PluginLocator, kind: Kind, scope: str) -> str | Non
     return None
 
 
+def refusal_of_claim(client: PluginLocator, spot: Spot) -> str | None:
+    """Claim *spot*, a member or a leader; return the text of the `StoreError` if it is refused."""
+    try:
+        if spot.kind is Kind.MEMBER:
+            client.group_membership(spot.scope).join(spot.name, "")
+        else:
+            client.leader_election(spot.scope).nominate("next", "")
+    except StoreError as error:
+        return str(error)
+    return None
+
+
 def _write(client: PluginLocator, kind: Kind, scope: str) -> None:
     match kind:
         case Kind.VALUE:

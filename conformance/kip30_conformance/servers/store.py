@@ -131,7 +131,7 @@ class Store(ABC):
         return self.settings(proxies)
 
     def neighbour(self, addresses: str, root: str) -> Neighbour:
-        """Return a program that writes at ``host:port,host:port`` past kip30, for N04 to N12.
+        """Return a program that writes at ``host:port,host:port`` past kip30, for N04 to N13.
 
         Args:
             addresses: All nodes; it may use the first one alone.

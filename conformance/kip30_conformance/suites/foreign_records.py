@@ -1,4 +1,4 @@
-"""Guarantees of every store beside records that are not its own: N01 to N12.
+"""Guarantees of every store beside records that are not its own: N01 to N13.
 
 They come from other programs, newer versions of kip30, and damage. Each affects only the
 calls that name that very record.
@@ -36,6 +36,7 @@ from kip30_conformance.neighbour.foreign_record_checks import (
     leader_id,
     listen,
     look_anyway,
+    refusal_of_claim,
     refusal_of_write,
     shows_leader,
     sound_record,
@@ -320,3 +321,22 @@ class NeighbourTests(Suite):
 
         throw()
         bystanders.expect_well("random bytes")
+
+    @pytest.mark.parametrize(
+        "spot", [member(GROUP, "bad"), leader("bad")], ids=lambda spot: spot.kind.value
+    )
+    def test_N13_claim_without_session(
+        self, client: PluginLocator, neighbour: Neighbour, bystanders: Bystanders, spot: Spot
+    ) -> None:
+        """A claim that ends with no session is an error of the calls that name it."""
+        supported(neighbour.write_unowned, spot, sound_record(neighbour, client, spot))
+        expect_unreadable(client, spot, "a claim without a session")
+        if spot.kind is Kind.MEMBER:
+            bystanders.members.expect(lambda change: "bad" in change.members.unreadable)
+        refusal = refusal_of_claim(client, spot)
+        assert refusal is not None, "it was claimed"
+        assert "bad" in refusal
+        bystanders.expect_well("a claim without a session")
+        neighbour.remove(spot)
+        eventually(lambda: is_readable(client, spot), what="nothing is left of it")
+        assert refusal_of_claim(client, spot) is None

@@ -14,6 +14,7 @@ from kip30.errors import (
     KeyMissingError,
     MemberExistsError,
     NotMemberError,
+    StoreError,
     VersionConflictError,
 )
 from kip30.names import Key
@@ -27,6 +28,11 @@ def member_exists(group: str, member_id: str) -> MemberExistsError:
 def not_member(group: str, member_id: str) -> NotMemberError:
     """The claim to be replaced is gone."""
     return NotMemberError(f"{member_id!r} is no longer a member of {group!r}")
+
+
+def unowned(place: str) -> StoreError:
+    """The record at *place* is one of a claim, but ends with no session, so no client holds it."""
+    return StoreError(f"{place} is no claim of kip30: it ends with no session; delete it")
 
 
 class OtherRecordError(DefiniteError):

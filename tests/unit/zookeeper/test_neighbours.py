@@ -125,6 +125,41 @@ def test_a_foreign_leader_is_an_error_until_it_is_deleted(
     watch.close()
 
 
+@_PROTOCOLS
+def test_a_leader_without_a_session_is_an_error_until_it_is_deleted(
+    open_client: Open, neighbour: Any, namespace: str, protocol: str
+) -> None:
+    ours = open_client(**_OLD[protocol])
+    election, leader = ours.leader_election("s"), f"/{namespace}/service/s/leader"
+    assert election.nominate("c", "d")
+    sound, _ = neighbour.get(leader)
+    election.resign("c")
+    heard, watch = _watched(ours, Target(Kind.SERVICE, "s"))
+    neighbour.create(leader, sound)
+    assert eventually(lambda: set(heard[-1].unreadable) == {"s"})
+    for ask in (election.get_leader, lambda: election.nominate("c", "d")):
+        with pytest.raises(StoreError, match=f"{leader} is no claim of kip30"):
+            ask()
+    neighbour.delete(leader)
+    assert election.nominate("c", "d")
+    assert eventually(lambda: set(heard[-1].entries) == {"c"} and not heard[-1].unreadable)
+    watch.close()
+
+
+@_PROTOCOLS
+def test_a_member_without_a_session_is_named(
+    open_client: Open, neighbour: Any, namespace: str, protocol: str
+) -> None:
+    ours, group = open_client(**_OLD[protocol]), f"/{namespace}/group/g"
+    ours.group_membership("g").join("m", "d")
+    heard, watch = _watched(ours, Target(Kind.MEMBER, "g", "lasting"))
+    neighbour.create(f"{group}/lasting", seal(new_nonce(), b"d"))
+    assert eventually(lambda: set(heard[-1].unreadable) == {"lasting"})
+    with pytest.raises(StoreError, match=f"{group}/lasting is no claim of kip30"):
+        ours.group_membership("g").join("lasting", "d")
+    watch.close()
+
+
 def test_a_large_group_is_listed_twice_however_many_members(
     open_client: Open, neighbour: Any, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from kip30.driver.kit.byte_store.interface import (
     Put,
 )
 from kip30.driver.kit.byte_store.session import Session, Sessions
-from kip30.driver.kit.byte_store.target_states import States, unsealed
+from kip30.driver.kit.byte_store.target_states import States, claimed, unsealed
 from kip30.driver.kit.key_claims import Bid, KeyClaims, Refused
 from kip30.driver.records import Claim
 
@@ -62,7 +62,7 @@ class Claims(KeyClaims[str]):
         if outcome.is_done:
             return _claim(bid, session, outcome.position.revision, order)
         found = outcome.found[bid.at]
-        holder = unsealed(found)
+        holder = claimed(found)
         # An earlier attempt took the key, and its answer was lost.
         if found.lease == session.ident and holder.nonce == bid.nonce:
             return _claim(bid, session, found.created, order)

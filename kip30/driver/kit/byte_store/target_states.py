@@ -3,6 +3,7 @@
 import threading
 
 from kip30.driver.key_layout import Paths
+from kip30.driver.kit import refusals
 from kip30.driver.kit.byte_store.interface import ByteStore, StoredRecord, StorePosition
 from kip30.driver.kit.record_paths import leader_path, path_of
 from kip30.driver.record_format import Unsealed, unseal
@@ -16,6 +17,14 @@ _REVISION_BITS = 64
 def unsealed(found: StoredRecord) -> Unsealed:
     """Return nonce, name and data of a record; raises `StoreError` if it is none of kip30's."""
     return unseal(found.data, found.key)
+
+
+def claimed(found: StoredRecord) -> Unsealed:
+    """Return the same of a member or leader; raises `StoreError` also if it has no lease."""
+    record = unsealed(found)
+    if found.lease is None:
+        raise refusals.unowned(found.key)
+    return record
 
 
 class Orders:
@@ -72,9 +81,11 @@ class States:
 def _entry(target: Target, segment: str, found: StoredRecord) -> tuple[str, Entry]:
     if target.kind is Kind.NAMESPACE:
         return unescape(segment), Entry(Version(0), "", b"")
-    nonce, label, data = unsealed(found)
-    version = found.modified if target.kind is Kind.VALUE else found.created
-    entry = Entry(Version(version), nonce, data)
+    if target.kind is Kind.VALUE:
+        nonce, _, data = unsealed(found)
+        return target.name, Entry(Version(found.modified), nonce, data)
+    nonce, label, data = claimed(found)
+    entry = Entry(Version(found.created), nonce, data)
     if target.kind is Kind.SERVICE:
         return label, entry
     return target.name or unescape(segment), entry
