@@ -26,12 +26,18 @@ class LoopCalls:
         self._thread = threading.get_ident()
         self._context = copy_context()
 
+    def is_closed(self) -> bool:
+        """Return whether no call can reach the loop any longer. Any thread may ask."""
+        return self._bridge.closed or self._loop.is_closed()
+
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call *function* in the loop, wait until it has ended, and return what it returns.
 
         Raises:
             ClosedError: The loop or the locator is closed: it was not called, or it was cancelled.
             LifecycleError: This is the loop's own thread. It was not called.
+            CancelledError: Of `concurrent.futures`: it was cancelled, or has awaited a task that
+                was. Its effects up to there have happened.
             BaseException: What it raised.
         """
         if threading.get_ident() == self._thread:
@@ -43,7 +49,9 @@ class LoopCalls:
             try:
                 return answer.result(_PAUSE)
             except CancelledError:
-                raise ClosedError("closed while the application was called") from None
+                if self._bridge.closed:
+                    raise ClosedError("closed while the application was called") from None
+                raise
             except TimeoutError:
                 if answer.done():
                     raise  # the application's own
@@ -68,7 +76,10 @@ async def _run(
         result = function(*arguments)
         if inspect.isawaitable(result):
             result = await result
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
+        cancelled = CancelledError("the call was cancelled, or has awaited a cancelled task")
+        cancelled.__cause__ = error  # its traceback shows where
+        fail(answer, cancelled)
         raise
     except BaseException as error:  # noqa: BLE001  it is raised where it was called
         fail(answer, error)

@@ -171,6 +171,7 @@ class AbstractCoordinator(MemberStatus, Closeable):
         thread = PollThread(
             lambda: self.poll(self._config.heartbeat_seconds),
             closing=self._closing,
+            is_over=self._is_over,
             clock=self._clock,
             name=f"kip30-group-{self.group_id}",
         )
@@ -359,6 +360,14 @@ class AbstractCoordinator(MemberStatus, Closeable):
                 return True
             if self._clock.now() >= until:
                 return False
+
+    def _is_over(self) -> bool:
+        """Return whether no poll can succeed any longer: this, or the locator, is closed."""
+        try:
+            _ = self._locator.context
+        except (ClosedError, LifecycleError):
+            return True
+        return self._closing.is_set()
 
     def _committed_generation(self) -> int:
         """Return the last known generation of the group; 0 before the first."""

@@ -7,7 +7,8 @@ it can only wait.
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, cast
 
 from kip30.coordinator.decisions import MemberFacts, member_next, member_state, steps
@@ -112,9 +113,10 @@ class MemberLoop:
         # Whether request_rejoin was called since the metadata was last collected. Any thread sets
         # it.
         self._rejoin_wanted = threading.Event()
-        # Whether the application raised when it was asked for that. Only the polling thread reads
-        # and writes it.
+        # Whether the application raised when it was asked for that, and whether it is being called,
+        # or raised in the last call. Only the polling thread reads and writes these two.
         self._has_raised = False
+        self._is_in_application = False
 
     def request_rejoin(self) -> None:
         """Collect the metadata before the next step, and ask for a round if it has changed."""
@@ -198,9 +200,12 @@ class MemberLoop:
             self._listen = None
 
     def _tried(self, request: Callable[[], None]) -> bool:
+        self._is_in_application = False
         try:
             request()
         except _RETRIED as error:
+            if self._is_in_application:
+                raise
             log.info("group member %s tries again after: %s", self._member_id(), error)
             self._retry.failed()
             return False
@@ -224,7 +229,7 @@ class MemberLoop:
         if now < self._refresh_at or not self.is_stable():
             return
         self._refresh_at = now + self._heartbeat
-        with self._activity.callback():
+        with self._application_call():
             self._application.refresh()
 
     def _member_id(self) -> str:
@@ -232,15 +237,26 @@ class MemberLoop:
 
     # -- calls of the application
 
+    @contextmanager
+    def _application_call(self) -> Generator[None]:
+        """Call the application in the block: silence, and its exceptions are not the store's.
+
+        An application may raise any error of kip30 itself: its listener may use another store.
+        """
+        self._is_in_application = True
+        with self._activity.callback():
+            yield
+        self._is_in_application = False
+
     def _prepare(self, step: steps.PrepareJoin) -> None:
         try:
-            with self._activity.callback():
+            with self._application_call():
                 self._application.on_join_prepare(step.generation, step.member_id)
         finally:
             self._share.note(lambda facts: facts.prepared())
 
     def _collect(self, _step: steps.CollectMetadata) -> None:
-        with self._activity.callback():
+        with self._application_call():
             offered = self._offered()
             digest = metadata_digest(tuple(self._application.lasting_metadata(offered)))
         self._share.note(lambda facts: facts.collected(offered, digest))
@@ -252,7 +268,7 @@ class MemberLoop:
                 # A state from a listener confirms nothing, and work that begins in on_join_complete
                 # must find its share valid.
                 self._share.deliver(self._requests.read_state())
-            with self._activity.callback():
+            with self._application_call():
                 self._application.on_join_complete(
                     step.generation, self._member_id(), step.protocol, step.assignment.share
                 )
@@ -267,14 +283,14 @@ class MemberLoop:
         log.warning("group member %s has lost its share: %s", member_id, step.reason)
         self._share.note(lambda facts: facts.lost())  # first: in on_lost the share is not valid
         self._share_changed()
-        with self._activity.callback():
+        with self._application_call():
             self._application.on_lost(step.generation, member_id)
 
     def _assign(self, vote: Vote) -> None:
         """Perform the assignment that the leader's task asks for; an exception fails the round."""
         members = [_assignment_metadata(member, vote.protocol) for member in vote.accepted]
         try:
-            with self._activity.callback():
+            with self._application_call():
                 shares = _checked(
                     self._application.perform_assignment(self._member_id(), vote.protocol, members)
                 )
@@ -293,7 +309,7 @@ class MemberLoop:
         self._rejoin_wanted.clear()
         if facts.record is not None:
             try:
-                with self._activity.callback():
+                with self._application_call():
                     offered = self._offered()
             except BaseException:
                 self._rejoin_wanted.set()  # it is not known whether something has changed

@@ -16,11 +16,22 @@ class PollThread:
     """Polls until its coordinator is closed, or has ended."""
 
     def __init__(
-        self, poll: Callable[[], object], *, closing: threading.Event, clock: Clock, name: str
+        self,
+        poll: Callable[[], object],
+        *,
+        closing: threading.Event,
+        is_over: Callable[[], bool],
+        clock: Clock,
+        name: str,
     ) -> None:
-        """Do nothing before `start`; *closing* is set when the coordinator ends."""
+        """Do nothing before `start`.
+
+        *closing* is set when the coordinator ends; *is_over* returns whether no poll can succeed
+        any longer. The type of an error is no sign of that: an application may raise any.
+        """
         self._poll = poll
         self._closing = closing
+        self._is_over = is_over
         self._clock = clock
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
@@ -48,11 +59,10 @@ class PollThread:
             try:
                 self._poll()
                 retry.succeeded()
-            except ClosedError:
-                return  # this coordinator, or its locator
             except Exception as error:
-                if self._closing.is_set() and isinstance(error, Kip30Error):
-                    log.error("a group member has ended: %s", error)  # noqa: TRY400  an answer
+                if isinstance(error, Kip30Error) and self._is_over():
+                    if not isinstance(error, ClosedError):
+                        log.error("a group member has ended: %s", error)  # noqa: TRY400  an answer
                     return
                 log.exception("poll failed; polling again after a pause")
                 retry.failed()

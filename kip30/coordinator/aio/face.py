@@ -7,6 +7,8 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Generic, Self, TypeVar, overload
 
+from typing_extensions import override
+
 from kip30.aio.closing_thread import ClosingThread
 from kip30.aio.locator import AsyncPluginLocator
 from kip30.aio.loop_calls import LoopCalls
@@ -31,6 +33,13 @@ _called: ContextVar[object] = ContextVar("kip30_coordinator_called")
 
 class LoopMember(AbstractCoordinator, ABC):
     """A member whose application is in an event loop."""
+
+    # Set once, before the member takes part.
+    loop_calls: LoopCalls
+
+    @override
+    def _is_over(self) -> bool:
+        return self.loop_calls.is_closed() or super()._is_over()
 
     def watch(self, watcher: Callable[[], object]) -> None:
         """Call *watcher* in any thread whenever the member may have changed; it must not block."""
@@ -63,6 +72,7 @@ class CoordinatorFace(Generic[M]):
 
     def _stand_on(self, member: M) -> None:
         self._member: M = member
+        member.loop_calls = self._calls
         # Set whenever something about the member may have changed, by the loop's thread only.
         self._changed = asyncio.Event()
 

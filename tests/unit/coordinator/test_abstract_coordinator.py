@@ -3,12 +3,21 @@
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
 
-from kip30 import GroupError, PluginLocator, UsageError, ValueTooLargeError
+from kip30 import ClosedError, GroupError, PluginLocator, UsageError, ValueTooLargeError
 from kip30.coordinator import JoinGroupMetadata, MemberState
+from kip30.errors import (
+    KeyExistsError,
+    KeyMissingError,
+    MemberExistsError,
+    OutcomeUnknownError,
+    UnavailableError,
+    VersionConflictError,
+)
 from kip30_conformance.clients.item_coordinator import (
     ItemCoordinator,
     are_shared,
@@ -23,6 +32,7 @@ from kip30_conformance.clients.members import (
 )
 from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.suites.coordinator_rounds import held_call
+from tests.embedded_faults import faults_of
 
 from .conftest import OpenClient
 
@@ -235,6 +245,79 @@ def test_a_thread_of_its_own_outlives_what_callbacks_raise(
     one.start()
     await_shared(one)
     assert one.generations() == [1, 1, 1]
+
+
+EVERY_CALL = ("metadata", "on_join_prepare", "on_join_complete", "on_lost", "refresh")
+ERRORS_OF_KIP30 = (
+    ClosedError,
+    CancelledError,
+    UnavailableError,
+    OutcomeUnknownError,
+    MemberExistsError,
+    KeyExistsError,
+    KeyMissingError,
+    VersionConflictError,
+)
+
+
+def raise_once(
+    patch: pytest.MonkeyPatch, one: ItemCoordinator, name: str, error: Exception
+) -> list[Exception]:
+    """Let the next call of *name* raise *error*; it is in the returned list until then."""
+    method, left = getattr(one, name), [error]
+
+    def failing(*arguments: Any) -> Any:
+        if left:
+            raise left.pop()
+        return method(*arguments)
+
+    patch.setattr(one, name, failing)
+    return left
+
+
+@pytest.mark.case("K60")
+@pytest.mark.parametrize("name", EVERY_CALL)
+@pytest.mark.parametrize("kind", ERRORS_OF_KIP30)
+def test_an_error_of_a_callback_is_not_taken_for_one_of_the_store(
+    client: PluginLocator,
+    members: MemberFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    kind: type[Exception],
+) -> None:
+    one = members.polled(client)
+    error = kind("of another store")
+    raise_once(monkeypatch, one, name, error)
+    if name == "on_lost":
+        assert one.ensure_active_group(20)
+        faults_of(client.backend).expire_session()
+    with pytest.raises(kind) as raised:
+        one.poll(20)
+    assert raised.value is error
+    assert one.ensure_active_group(20)
+    assert are_shared([one])
+
+
+@pytest.mark.case("K60")
+@pytest.mark.parametrize("name", EVERY_CALL)
+@pytest.mark.parametrize("kind", [ClosedError, CancelledError, UnavailableError])
+def test_a_thread_of_its_own_outlives_every_error_of_a_callback(
+    client: PluginLocator,
+    members: MemberFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    kind: type[Exception],
+) -> None:
+    one = members.polled(client)
+    left = raise_once(monkeypatch, one, name, kind("of another store"))
+    one.start()
+    if name == "on_lost":
+        await_shared(one)
+        faults_of(client.backend).expire_session()
+    eventually(lambda: not left, within=30, what=f"{name} has raised")
+    await_shared(one)
+    faults_of(client.backend).expire_session()
+    await_call(one, "on_lost")
 
 
 def test_an_offer_without_protocols_raises_a_usage_error(

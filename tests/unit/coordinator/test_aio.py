@@ -3,14 +3,14 @@
 import asyncio
 import json
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typing_extensions import override
 
-from kip30 import ClosedError, IllegalGenerationError
+from kip30 import ClosedError, IllegalGenerationError, UnavailableError
 from kip30.aio import AsyncPluginLocator
 from kip30.coordinator import (
     AssignmentMetadata,
@@ -38,6 +38,25 @@ CONFIG = GroupConfig(
 COUNT = 6
 
 
+async def broken(name: str) -> None:
+    raise ValueError(name)
+
+
+async def closed(name: str) -> None:
+    raise ClosedError(name)
+
+
+async def unavailable(name: str) -> None:
+    raise UnavailableError(name)
+
+
+async def cancelled(_name: str) -> None:
+    """Await a task that was cancelled, as a listener does that stops its own job."""
+    job = asyncio.create_task(asyncio.sleep(3600))
+    job.cancel()
+    await job
+
+
 class Items(AsyncCoordinator):
     """Divides numbers; its methods are coroutine functions."""
 
@@ -48,6 +67,7 @@ class Items(AsyncCoordinator):
         self.pause = asyncio.Event()
         self.pause.set()
         self.raises: list[str] = []
+        self.error: Callable[[str], Awaitable[None]] = broken
 
     async def _call(self, name: str) -> None:
         assert threading.current_thread() is threading.main_thread()
@@ -55,7 +75,7 @@ class Items(AsyncCoordinator):
         await self.pause.wait()
         if name in self.raises:
             self.raises.remove(name)
-            raise ValueError(name)
+            await self.error(name)
 
     @override
     def protocol_type(self) -> str:
@@ -187,16 +207,27 @@ def test_waiting_costs_no_thread_and_cancelling_it_does_no_harm(tmp_path: Path) 
     in_loop(main())
 
 
-def test_a_callback_that_raises_is_called_again(tmp_path: Path) -> None:
+@pytest.mark.case("K60")
+@pytest.mark.parametrize("error", [broken, closed, unavailable, cancelled])
+def test_a_member_outlives_what_its_callbacks_raise(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Callable[[str], Awaitable[None]]
+) -> None:
+    names = ["on_join_prepare", "on_join_complete", "on_lost"]
+
     async def main() -> None:
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
             one = Items(locator)
-            one.raises = ["on_join_complete"]
+            one.raises, one.error = [*names], error
             async with one:
                 assert await one.ready()
                 assert one.calls.count("on_join_complete") == 2
+                faults_of(locator).expire_session()
+                await until(lambda: "on_lost" in one.calls)
+                assert await one.ready()
+                assert one.raises == []
 
     in_loop(main())
+    assert caplog.text.count("poll failed") == len(names)
 
 
 def test_close_in_a_call_of_the_application(tmp_path: Path) -> None:
