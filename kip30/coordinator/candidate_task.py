@@ -11,7 +11,7 @@ from kip30.coordinator.shared_member import MemberShare
 from kip30.coordinator.store_error_retry import outliving_failures
 from kip30.coordinator.store_requests import GroupRequests
 from kip30.driver.kit.retry import Retry
-from kip30.errors import OutcomeUnknownError
+from kip30.errors import DefiniteError, OutcomeUnknownError
 from kip30.runtime.dispatcher import Dispatcher
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -120,10 +120,17 @@ class CandidateTask:
             return  # this depends on the state, and this task is woken once that is read
         wanted = self._share.is_member() and self._may_stand(facts)
         if wanted and not self._is_nominated:
-            self._is_nominated = True  # first: a nomination continues even if its answer is lost
-            self._requests.nominate(self._leader.elected, self._leader.lost)
+            self._nominate()
         elif not wanted and self._is_nominated and not self._leads():
             self._withdraw()
+
+    def _nominate(self) -> None:
+        self._is_nominated = True  # first: a nomination continues even if its answer is lost
+        try:
+            self._requests.nominate(self._leader.elected, self._leader.lost)
+        except DefiniteError:
+            self._is_nominated = False  # it was refused: only another one can continue
+            raise
 
     def _leads(self) -> bool:
         return self._leader.is_leading() and self._share.is_member()
