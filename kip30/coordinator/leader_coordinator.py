@@ -163,6 +163,9 @@ class LeaderCoordinator(AbstractCoordinator):
         share: dict[str, object] = {}
         if chosen is not None:
             share = {"member": chosen, "url": said[chosen]["url"]}
+            instances = {one.member_id: one.group_instance_id for one in all_member_metadata}
+            if instances[chosen] is not None:
+                share["instance"] = instances[chosen]
         error = {**share, "duplicate": True}
         return {name: encode(error if name in result.duplicates else share) for name in said}
 
@@ -175,7 +178,7 @@ class LeaderCoordinator(AbstractCoordinator):
         self, generation: int, member_id: str, protocol: str, member_assignment: bytes
     ) -> None:
         said = decode(member_assignment)
-        elected = str(said.get("member", ""))
+        elected = self._elected_in(said)
         if elected != self._elected_id or not self._has_heard:
             identity = MemberIdentity(str(said["url"])) if elected else None
             self._tell(identity, elected, generation if elected else -1)
@@ -195,6 +198,16 @@ class LeaderCoordinator(AbstractCoordinator):
     @override
     def on_leave_prepare(self) -> None:
         self._tell(None, "", -1)
+
+    def _elected_in(self, share: Mapping[str, Any]) -> str:
+        """Return the id of the elected member; the own one if the instance of this member is.
+
+        The share of a static member that has returned names its former process.
+        """
+        instance = share.get("instance")
+        if instance is not None and instance == self._config.group_instance_id:
+            return self.member_id
+        return str(share.get("member", ""))
 
     def _tell(self, elected: MemberIdentity | None, elected_id: str, generation: int) -> None:
         """Call on_elected; not with None if it was called with None last."""

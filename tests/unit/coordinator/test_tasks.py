@@ -129,6 +129,7 @@ def elect(ends: ExitStack) -> Callable[..., Elected]:
         *,
         eligible: bool = True,
         starts: bool = True,
+        instance: str | None = None,
         **more: Any,
     ) -> Elected:
         heard: list[tuple[MemberIdentity | None, int]] = []
@@ -137,7 +138,7 @@ def elect(ends: ExitStack) -> Callable[..., Elected]:
             "g",
             identity=MemberIdentity(url, eligible),
             on_elected=lambda identity, generation: heard.append((identity, generation)),
-            config=quick_config(client),
+            config=quick_config(client, group_instance_id=instance, static_grace_seconds=60),
             **more,
         )
         ends.callback(one.close)
@@ -221,6 +222,25 @@ def test_members_with_the_same_url_are_an_error_until_one_of_them_leaves(
     twins.pop().close()
     third.close()
     eventually(lambda: poll() and twins[0].is_elected, within=20, what="the other is elected")
+
+
+@pytest.mark.case("K38")
+def test_an_elected_static_member_that_returns_is_elected_still(
+    open_client: OpenClient, elect: Callable[..., Elected]
+) -> None:
+    first = elect(open_client(), "z", instance="k")
+    await_elected("z", first)
+    other = elect(open_client(), "b")
+    await_elected("z", first, other)
+    number, heard = other[0].generation.generation, [*other[1]]
+    first[0].close()
+    again = elect(open_client(), "z", instance="k")
+    await_elected("z", again, other)
+    assert again[1] == [(MemberIdentity("z"), number)]
+    assert (other[0].generation.generation, other[1]) == (number, heard)
+    newcomer = elect(open_client(), "a")
+    await_elected("z", again, other, newcomer)
+    assert again[1] == [(MemberIdentity("z"), number)]
 
 
 def is_stable(one: LeaderCoordinator) -> bool:
