@@ -30,11 +30,14 @@ class AssignmentMetadata(NamedTuple):
         member_id: The key of its share in the answer.
         group_instance_id: That of a static member; None for a dynamic one.
         metadata: What it offers for the protocol that the group has chosen.
+        is_present: False for a static member whose record is gone and whose share waits for it. It
+            works on nothing, whatever its metadata says: that is from its last join.
     """
 
     member_id: str
     group_instance_id: str | None
     metadata: bytes
+    is_present: bool = True
 
 
 class Generation(NamedTuple):
@@ -139,7 +142,8 @@ class MemberApplication(Coordinator):
     def follow_up(self) -> bool:
         """Return whether another round must follow at once; asked after `perform_assignment`.
 
-        It must if work was withheld because its present owner must give it up first.
+        It must if work was withheld because its present owner must give it up first. It must not if
+        only members that are not present have what was withheld: they give up nothing.
         """
         return False
 

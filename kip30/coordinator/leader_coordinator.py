@@ -5,7 +5,7 @@ So a member that may not be elected can still choose.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -47,23 +47,27 @@ class Election(NamedTuple):
     is_withheld: bool
 
 
-def elect(said: Mapping[str, Mapping[str, Any]], *, sticky: bool) -> Election:
+def elect(
+    said: Mapping[str, Mapping[str, Any]], *, sticky: bool, absent: Collection[str] = ()
+) -> Election:
     """Elect a member.
 
     Args:
         said: The metadata of each member, by member id.
         sticky: Whether the elected member stays elected.
+        absent: The ids of members that are away: they may stay elected, and give up nothing.
     """
     urls = Counter(one["url"] for one in said.values())
     duplicates = frozenset(name for name, one in said.items() if urls[one["url"]] > 1)
     eligible = [name for name, one in said.items() if one["eligible"] and name not in duplicates]
     incumbents = _incumbents(said) if sticky else []
-    if not incumbents:
+    if len(incumbents) == 1 and incumbents[0] in eligible:
+        return Election(incumbents[0], duplicates, is_withheld=False)
+    if all(name in absent for name in incumbents):
         least = min(eligible, key=lambda name: said[name]["url"], default=None)
         return Election(least, duplicates, is_withheld=False)
     # Two members that both claim it, or one that may no longer have it, must give it up first.
-    stays = len(incumbents) == 1 and incumbents[0] in eligible
-    return Election(incumbents[0] if stays else None, duplicates, is_withheld=not stays)
+    return Election(None, duplicates, is_withheld=True)
 
 
 def _incumbents(said: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -157,7 +161,8 @@ class LeaderCoordinator(AbstractCoordinator):
         self, leader_id: str, protocol: str, all_member_metadata: Sequence[AssignmentMetadata]
     ) -> Mapping[str, bytes]:
         said = {one.member_id: decode(one.metadata) for one in all_member_metadata}
-        result = elect(said, sticky=self._is_sticky)
+        absent = {one.member_id for one in all_member_metadata if not one.is_present}
+        result = elect(said, sticky=self._is_sticky, absent=absent)
         self._has_withheld = result.is_withheld
         chosen = result.elected
         share: dict[str, object] = {}

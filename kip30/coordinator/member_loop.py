@@ -288,7 +288,7 @@ class MemberLoop:
 
     def _assign(self, vote: Vote) -> None:
         """Perform the assignment that the leader's task asks for; an exception fails the round."""
-        members = [_assignment_metadata(member, vote.protocol) for member in vote.accepted]
+        members = [_assignment_metadata(member, vote) for member in vote.accepted]
         try:
             with self._application_call():
                 shares = _checked(
@@ -385,11 +385,12 @@ class MemberLoop:
     }
 
 
-def _assignment_metadata(member: PresentMember, protocol: str) -> AssignmentMetadata:
+def _assignment_metadata(member: PresentMember, vote: Vote) -> AssignmentMetadata:
     record = member.record
-    metadata = next(one.metadata for one in record.protocols if one.name == protocol)
+    metadata = next(one.metadata for one in record.protocols if one.name == vote.protocol)
     instance = record.instance if record.is_static else None
-    return AssignmentMetadata(member.member_id, instance, metadata)
+    is_present = member.member_id not in vote.absent
+    return AssignmentMetadata(member.member_id, instance, metadata, is_present)
 
 
 def _checked(shares: object) -> dict[str, bytes]:

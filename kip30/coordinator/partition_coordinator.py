@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 from typing_extensions import override
 
 from kip30.coordinator.assignors import Assignor, CooperativeStickyAssignor, Item, Subscriber
-from kip30.coordinator.assignors.base import reports
+from kip30.coordinator.assignors.base import holders
 from kip30.coordinator.config import GroupConfig
 from kip30.coordinator.held_items import HeldItems, HoldingCoordinator
 from kip30.coordinator.interface import AssignmentMetadata, JoinGroupMetadata
@@ -157,7 +157,9 @@ class PartitionCoordinator(HoldingCoordinator[Item]):
         assignor = self._assignors[protocol]
         assigned = assignor.assign(topics, subscribers)
         given = check_assignment(assigned, subscribers, topics, is_cooperative=assignor.cooperative)
-        self._has_withheld = given < sum(topics.values())
+        self._has_withheld = given + _kept_for_absent(assigned, subscribers, topics) < sum(
+            topics.values()
+        )
         return {
             member: encode({"items": ranges_of(items)}) if items else b""
             for member, items in assigned.items()
@@ -194,7 +196,7 @@ def check_assignment(
             if members keep their items while they join, away from one that still has it (K43).
     """
     known = {one.member_id: one for one in subscribers}
-    owned = reports(topics, subscribers) if is_cooperative else {}
+    holding = holders(topics, subscribers) if is_cooperative else {}
     given: dict[Item, str] = {}
     for member, items in assigned.items():
         subscriber = known.get(member)
@@ -205,10 +207,21 @@ def check_assignment(
                 raise GroupError(f"the assignor gives {item} to {member!r:.60}: not subscribed")
             if item in given:
                 raise GroupError(f"the assignor gives {item} to two members")
-            if any(one.member_id != member for one in owned.get(item, ())):
+            if any(one.member_id != member for one in holding.get(item, ())):
                 raise GroupError(f"the assignor gives {item} away before its owner gives it up")
             given[item] = member
     return len(given)
+
+
+def _kept_for_absent(
+    assigned: Mapping[str, Sequence[Item]],
+    subscribers: Sequence[Subscriber],
+    topics: Mapping[str, int],
+) -> int:
+    """Return how many items no member gets, and only absent ones report: no round frees them."""
+    given = {item for items in assigned.values() for item in items}
+    holding = holders(topics, subscribers)
+    return sum(item not in given and not present for item, present in holding.items())
 
 
 def _subscribed(said: Iterable[Mapping[str, Any]]) -> frozenset[str] | None:
@@ -227,6 +240,7 @@ def _subscriber(
         owned=items_in(said["owned"]),
         generation=said["generation"],
         group_instance_id=one.group_instance_id,
+        is_present=one.is_present,
     )
 
 

@@ -28,17 +28,20 @@ class Vote(NamedTuple):
         protocol: The chosen one; empty if there is no member.
         accepted: The members, in the order in which they were considered.
         refused: Why each other one is not a member, in words.
+        absent: The ids of the accepted members that are not in the group.
     """
 
     protocol_type: str
     protocol: str
     accepted: tuple[PresentMember, ...]
     refused: tuple[tuple[PresentMember, str], ...]
+    absent: frozenset[str] = frozenset()
 
 
 def vote(
     members: Iterable[PresentMember],
     *,
+    absent: Iterable[PresentMember] = (),
     last: frozenset[str],
     leader_id: str,
     max_size: int | None,
@@ -46,7 +49,8 @@ def vote(
     """Choose members and protocol.
 
     Args:
-        members: One for each instance.
+        members: One for each instance that is in the group.
+        absent: One, as it was last seen, for each other instance whose share is kept.
         last: The instances of the last generation.
         leader_id: The member whose order of protocols decides between equal numbers of votes.
         max_size: How many members there may be; None for any number.
@@ -54,7 +58,9 @@ def vote(
     accepted: list[PresentMember] = []
     refused: list[tuple[PresentMember, str]] = []
     common: frozenset[str] = frozenset()
-    for member in sorted(members, key=lambda one: (one.record.instance not in last, one[1])):
+    gone = tuple(absent)
+    everyone = (*members, *gone)
+    for member in sorted(everyone, key=lambda one: (one.record.instance not in last, one[1])):
         names = _names(member.record)
         why = _refusal(member.record, accepted, common, max_size)
         if why:
@@ -64,7 +70,8 @@ def vote(
             accepted.append(member)
     kind = accepted[0].record.protocol_type if accepted else ""
     chosen = _most_voted(accepted, common, leader_id)
-    return Vote(kind, chosen, tuple(accepted), tuple(refused))
+    away = frozenset(one.member_id for one in gone) & {one.member_id for one in accepted}
+    return Vote(kind, chosen, tuple(accepted), tuple(refused), away)
 
 
 def check_offer(

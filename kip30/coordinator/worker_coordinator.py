@@ -120,13 +120,19 @@ class WorkerCoordinator(HoldingCoordinator[str]):
         kept = self._kept if self._kept.generation == completed else ConnectState()
         tasks = self._assigned_tasks = frozenset(self._tasks())
         doing = _doing(all_member_metadata)
+        absent = {one.member_id for one in all_member_metadata if not one.is_present}
         result = self._assignor.assign(
-            dict.fromkeys(tasks, 0), doing, state=kept, completed=completed, now_seconds=now
+            dict.fromkeys(tasks, 0),
+            doing,
+            absent=absent,
+            state=kept,
+            completed=completed,
+            now_seconds=now,
         )
         self._kept = result.state
         self._delay_until = now + result.delay_seconds if result.delay_seconds else None
         self._refresh_later()
-        self._has_revoked = any(result.revoked.values())
+        self._has_revoked = any(result.revoked[worker] for worker in doing.keys() - absent)
         shares = {
             worker: {*units, *result.started.get(worker, ())} - {*result.revoked.get(worker, ())}
             for worker, units in doing.items()

@@ -136,8 +136,10 @@ class ItemCoordinator(AbstractCoordinator):
             owner = owners(claims)
             shares = balanced([one.member_id for one in all_member_metadata], owner, self.count)
             if self.offer.cooperative:
+                # An absent member gives up nothing: its items are free.
+                holding = {one.member_id for one in all_member_metadata if one.is_present}
                 for name, share in shares.items():
-                    share -= {item for item in share if owner.get(item, name) != name}
+                    share -= {item for item in share if owner.get(item) in holding - {name}}
             self._withheld = self.count - sum(map(len, shares.values()))
             return {name: json.dumps(sorted(share)).encode() for name, share in shares.items()}
 

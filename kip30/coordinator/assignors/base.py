@@ -27,6 +27,8 @@ class Subscriber:
         owned: The items that it still has, by its own account.
         generation: The generation in which it got them; -1 if it is in none.
         group_instance_id: Its id as a static member, which a restart keeps (KIP-345).
+        is_present: False for a static member that is away, and whose share waits for it. It works
+            on nothing; *owned* is what it had.
     """
 
     member_id: str
@@ -34,6 +36,7 @@ class Subscriber:
     owned: Sequence[Item] = ()
     generation: int = NO_GENERATION
     group_instance_id: str | None = None
+    is_present: bool = True
 
 
 Assignment = Mapping[str, Sequence[Item]]
@@ -60,7 +63,9 @@ class Assignor(ABC):
         """Return the items of every subscriber.
 
         An item goes to one subscriber of its topic. If the topic has subscribers, none of its items
-        is left out, except those that a cooperative assignor withholds.
+        is left out, except those that a cooperative assignor withholds. It need not withhold what
+        only subscribers own that are not present; if it does, no member has that until they return
+        or their grace has passed.
 
         Args:
             topics: How many partitions each topic has.
@@ -112,4 +117,18 @@ def reports(
         item: reporters
         for item, reporters in found.items()
         if 0 <= item.partition < topics.get(item.topic, 0)
+    }
+
+
+def holders(
+    topics: Mapping[str, int], subscribers: Iterable[Subscriber]
+) -> dict[Item, list[Subscriber]]:
+    """Return the subscribers that must give an item up before another one may have it.
+
+    Those of `reports` that are present: the others work on nothing. An item that only they report
+    has an empty list.
+    """
+    return {
+        item: [one for one in reporters if one.is_present]
+        for item, reporters in reports(topics, subscribers).items()
     }

@@ -114,7 +114,7 @@ class IncrementalConnectAssignor:
         """Set how long lost work is held back; 0 assigns it at once, and postpones nothing."""
         self._max_delay = max_delay_seconds
 
-    def assign(
+    def assign(  # noqa: PLR0913  the facts of one round
         self,
         connectors: Mapping[str, int],
         workers: Mapping[str, Collection[WorkUnit]],
@@ -122,19 +122,22 @@ class IncrementalConnectAssignor:
         state: ConnectState,
         completed: int,
         now_seconds: float,
+        absent: Collection[str] = (),
     ) -> ConnectAssignment:
         """Return the work that each worker begins and stops.
 
         Args:
             connectors: How many tasks each connector has.
             workers: By id, at least one, the work that each says it is doing.
+            absent: Those of them that are away. They do nothing: what is revoked from them need not
+                stop first, and is assigned in this round.
             state: What this leader's last round returned, or the default.
             completed: The last generation that was formed; this round is to form the next. If it is
             not that of *state*, the last round was never completed: its assignments are dropped.
             now_seconds: The leader's clock.
         """
         previous = state.assigned if state.generation == completed else frozenset[WorkUnit]()
-        plan = _Plan(_units(connectors), workers, previous, state.revoked)
+        plan = _Plan(_units(connectors), workers, previous, state.revoked, absent)
         handed_on, state = self._hand_on(plan, state, now_seconds)
         if state.due_seconds is None:
             state = self._rebalance(plan, state, now_seconds)
@@ -153,7 +156,7 @@ class IncrementalConnectAssignor:
                 state,
                 generation=completed + 1,
                 assigned=plan.lost.union(*plan.parts.values()),
-                revoked=frozenset[WorkUnit]().union(*plan.revoked.values()),
+                revoked=plan.stopping(),
                 workers=frozenset(workers),
             ),
         )
@@ -210,9 +213,11 @@ class _Plan:
         workers: Mapping[str, Collection[WorkUnit]],
         previous: frozenset[WorkUnit],
         revoked_before: frozenset[WorkUnit],
+        absent: Collection[str],
     ) -> None:
         """Start with what workers do, less what is not configured or done by two of them."""
         self._configured = configured
+        self._absent = absent
         self._doing = {worker: frozenset(units) for worker, units in sorted(workers.items())}
         doing = Counter(unit for units in self._doing.values() for unit in units)
         if doing.keys() & revoked_before:
@@ -250,7 +255,13 @@ class _Plan:
         for worker, units in excess.items():
             self.parts[worker] -= units
             self.revoked[worker] |= units & self._doing[worker]
-            self.created |= units - self._doing[worker]
+            self.created |= units - self.stopping()
+
+    def stopping(self) -> frozenset[WorkUnit]:
+        """Return the revoked work that a worker must stop before another one may begin it."""
+        return frozenset[WorkUnit]().union(
+            *(units for worker, units in self.revoked.items() if worker not in self._absent)
+        )
 
     def deal(self, units: AbstractSet[WorkUnit]) -> None:
         """Give each unit to the worker that has the fewest of its kind."""

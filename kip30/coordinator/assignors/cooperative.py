@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
-from kip30.coordinator.assignors.base import Assignment, Subscriber, reports
+from kip30.coordinator.assignors.base import Assignment, Subscriber, holders
 from kip30.coordinator.assignors.sticky import StickyAssignor
 
 
 class CooperativeStickyAssignor(StickyAssignor):
     """KIP-429, and Kafka's CooperativeStickyAssignor.
 
-    It assigns as `StickyAssignor` does, and then *withholds* each item that a subscriber other than
-    its new owner still reports as owned: no subscriber gets it in this round. Its present owner
+    It assigns as `StickyAssignor` does, and then *withholds* each item that a present subscriber
+    other than its new owner still reports as owned: no subscriber gets it in this round. Its owner
     sees that it must give it up, and joins the next round without it. In that round the item is
     free, and nothing else moves, unless members or topics have changed again.
 
@@ -25,12 +25,12 @@ class CooperativeStickyAssignor(StickyAssignor):
 
     @override
     def assign(self, topics: Mapping[str, int], subscribers: Sequence[Subscriber]) -> Assignment:
-        reported = reports(topics, subscribers)
+        holding = holders(topics, subscribers)
         return {
             member: [
                 item
                 for item in items
-                if all(one.member_id == member for one in reported.get(item, ()))
+                if all(one.member_id == member for one in holding.get(item, ()))
             ]
             for member, items in super().assign(topics, subscribers).items()
         }

@@ -14,6 +14,8 @@ Decided here:
 * A static member that is gone, or has not joined by the deadline, takes part with what it joined
   with last, if this leader has seen that; a new leader has not, and leaves it out. Giving it to
   the assignor without metadata would give its work to others in its place.
+* A member that is gone works on nothing: its record goes only when its lease has ended, and the
+  group is read after the round has begun. So what a round takes from it goes to others at once.
 * A round neither waits for a refused member nor counts its leaving as a loss. Its refusal is
   published with each generation until it does.
 * A cooperative member of the last generation that is refused may work until its own deadline, so
@@ -243,7 +245,8 @@ def _vote(facts: LeaderFacts, state: StateRecord) -> Vote:
         if name not in present and name in facts.known and not facts.is_gone(name)
     ]
     return vote(
-        (*members, *absent),
+        members,
+        absent=absent,
         last=frozenset(accepted),
         leader_id=facts.rules.member_id,
         max_size=facts.rules.config.max_size,

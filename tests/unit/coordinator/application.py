@@ -46,8 +46,10 @@ class Application:
         owner = owners(claims)
         shares = _balanced([one.member_id for one in members], owner, self.items)
         if self.cooperative:
+            # An absent member gives up nothing: its work is free.
+            holding = {one.member_id for one in members if one.is_present}
             for name, share in shares.items():
-                share -= {item for item in share if owner.get(item, name) != name}
+                share -= {item for item in share if owner.get(item) in holding - {name}}
         self.withheld = self.items - sum(map(len, shares.values()))
         return {name: json.dumps(sorted(share)).encode() for name, share in shares.items()}
 

@@ -297,6 +297,7 @@ class Process(ABC):
                 one.member_id,
                 one.record.instance if one.record.is_static else None,
                 one.record.protocols[0].metadata,
+                one.member_id not in step.vote.absent,
             )
             for one in step.vote.accepted
         ]

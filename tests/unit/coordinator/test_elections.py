@@ -46,3 +46,12 @@ def test_two_members_that_claim_to_be_elected_give_it_up_first() -> None:
     assert elect(members, sticky=True) == Election(None, frozenset(), is_withheld=True)
     members["1"] = said("a", elected_in=3)
     assert elect(members, sticky=True).elected == "2"
+
+
+def test_an_absent_member_may_stay_elected_and_gives_nothing_up() -> None:
+    members = {"1": said("b", elected_in=4), "2": said("a")}
+    assert elect(members, sticky=True, absent={"1"}).elected == "1"
+    members["3"] = said("b")
+    duplicates = frozenset("13")
+    assert elect(members, sticky=True) == Election(None, duplicates, is_withheld=True)
+    assert elect(members, sticky=True, absent={"1"}) == Election("2", duplicates, is_withheld=False)

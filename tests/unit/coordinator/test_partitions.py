@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from kip30 import GroupError, PluginLocator, UsageError
 from kip30.coordinator import (
+    AssignmentMetadata,
     CooperativeStickyAssignor,
     Item,
     PartitionCoordinator,
@@ -16,6 +19,7 @@ from kip30.coordinator import (
     storage_of_share,
 )
 from kip30.coordinator.assignors import Subscriber
+from kip30.coordinator.item_texts import encode, ranges_of
 from kip30.coordinator.partition_coordinator import check_assignment
 from kip30.coordinator.work_items import ITEMS_TOPIC, numbered_item
 from kip30.errors import FencedInstanceError, IllegalGenerationError
@@ -278,6 +282,41 @@ def test_usage_is_checked(client: PluginLocator) -> None:
             PartitionCoordinator(client, "g", **{**given, **one})
 
 
+class _Withholding(CooperativeStickyAssignor):
+    """A foreign assignor: it does not know that a subscriber may be absent."""
+
+    @override
+    def assign(
+        self, topics: Mapping[str, int], subscribers: Sequence[Subscriber]
+    ) -> Mapping[str, Sequence[Item]]:
+        return super().assign(topics, [replace(one, is_present=True) for one in subscribers])
+
+
+@pytest.mark.case("K44")
+@pytest.mark.parametrize("assignor", [CooperativeStickyAssignor(), _Withholding()])
+def test_no_round_follows_for_what_only_an_absent_member_has(
+    client: PluginLocator, assignor: CooperativeStickyAssignor
+) -> None:
+    one = PartitionCoordinator(
+        client,
+        "g",
+        subscription=["a"],
+        topics=lambda: TOPICS,
+        listener=Listener(),
+        assignors=[assignor],
+    )
+    name = assignor.name
+    said = {"topics": ["a"], "owned": {}, "generation": -1}
+    owning = encode({**said, "owned": ranges_of([Item("a", n) for n in range(4)]), "generation": 3})
+    away = AssignmentMetadata("x", "k", owning, is_present=False)
+    others = AssignmentMetadata("y", None, encode(said))
+    shares = one.perform_assignment("y", name, [away, others])
+    assert not one.follow_up()
+    assert bool(shares["y"]) == (type(assignor) is CooperativeStickyAssignor)
+    one.perform_assignment("y", name, [away._replace(is_present=True), others])
+    assert one.follow_up()
+
+
 @pytest.mark.case("K43")
 def test_an_assignment_that_must_not_be_published_is_refused() -> None:
     owner = Subscriber(member_id="x", topics=frozenset("a"), owned=[Item("a", 0)], generation=1)
@@ -298,3 +337,5 @@ def test_an_assignment_that_must_not_be_published_is_refused() -> None:
     for one in wrong:
         with pytest.raises(GroupError):
             check(one)
+    owner = replace(owner, is_present=False)
+    assert check({"y": [item]}) == 1

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip30.coordinator.assignors import (
+    ConnectState,
     EagerConnectAssignor,
     IncrementalConnectAssignor,
     WorkUnit,
 )
+from kip30.coordinator.assignors.connect import ConnectAssignment
 from tests.unit.coordinator.assignors.cases import Case, of_kind
 from tests.unit.coordinator.assignors.connect_rounds import ConnectRounds
 
@@ -359,3 +361,21 @@ def test_after_any_changes_all_work_is_soon_done_in_even_parts(
     for counts in (rounds.connectors, rounds.tasks):
         assert counts[-1] - counts[0] <= 1
     assert rounds.rests()
+
+
+def test_work_of_an_absent_worker_that_others_get_need_not_stop_first() -> None:
+    assignor = IncrementalConnectAssignor(max_delay_seconds=0)
+    configured = dict.fromkeys(("a", "b", "c", "d"), 0)
+    units = [WorkUnit(name) for name in configured]
+    workers = {"away": units, "new": list[WorkUnit]()}
+
+    def assigned(*absent: str) -> ConnectAssignment:
+        return assignor.assign(
+            configured, workers, absent=absent, state=ConnectState(), completed=1, now_seconds=0.0
+        )
+
+    done = assigned("away")
+    assert (done.started["new"], done.revoked["away"]) == (units[2:], units[2:])
+    assert done.state.revoked == frozenset()
+    waits = assigned()
+    assert (waits.started["new"], waits.revoked["away"]) == ([], units[2:])

@@ -136,3 +136,16 @@ def test_an_item_is_never_with_two_members_and_two_rounds_are_enough() -> None:
         assert sorted(map(len, settled.values())) == sorted(map(len, expected.values()))
         members.round()
         assert settled == {one.member_id: list(one.owned) for one in members.subscribers}
+
+
+@pytest.mark.case("K43")
+def test_items_of_an_absent_member_are_kept_for_it_and_not_withheld() -> None:
+    topics, all_of_it = {"t": 4}, frozenset("t")
+    items = [Item("t", number) for number in range(4)]
+    away = Subscriber(
+        member_id="away", topics=all_of_it, owned=items, generation=1, is_present=False
+    )
+    newcomer = Subscriber(member_id="new", topics=all_of_it)
+    assert COOPERATIVE.assign(topics, [away, newcomer]) == {"away": items[:2], "new": items[2:]}
+    there = replace(away, is_present=True)
+    assert COOPERATIVE.assign(topics, [there, newcomer]) == {"away": items[:2], "new": []}
