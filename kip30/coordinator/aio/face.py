@@ -1,6 +1,7 @@
 """Shared code of the coordinators for asyncio."""
 
 import asyncio
+import inspect
 from abc import ABC
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,8 +28,8 @@ AsyncCall = Callable[..., object]
 
 _LONGEST_WAIT = 0.5  # a locator that is closed, or a system that was suspended, notifies no task
 
-_called: ContextVar[object] = ContextVar("kip30_coordinator_called")
-"""The member that calls the application in the present task."""
+_call: ContextVar[object] = ContextVar("kip30_coordinator_call")
+"""The call of the application that the present task is part of, or that has started it."""
 
 
 class LoopMember(AbstractCoordinator, ABC):
@@ -69,6 +70,9 @@ class CoordinatorFace(Generic[M]):
         self._locator = locator
         self._bridge = locator.bridge
         self._calls = LoopCalls(self._bridge)
+        # The call of the application that is in progress. Tasks that it starts inherit it, and may
+        # outlive it. Only the loop's thread reads and writes it.
+        self._calling: object = None
 
     def _stand_on(self, member: M) -> None:
         self._member: M = member
@@ -79,9 +83,14 @@ class CoordinatorFace(Generic[M]):
     def _in_loop(self, function: AsyncCall) -> Callable[..., Any]:
         """Return a function that calls *function* in the loop, for the polling thread."""
 
-        def called(*arguments: Any) -> object:
-            _called.set(self)
-            return function(*arguments)
+        async def called(*arguments: Any) -> object:
+            self._calling = object()
+            _call.set(self._calling)
+            try:
+                result = function(*arguments)
+                return await result if inspect.isawaitable(result) else result
+            finally:
+                self._calling = None
 
         return lambda *arguments: self._calls.call(called, *arguments)
 
@@ -168,7 +177,8 @@ class CoordinatorFace(Generic[M]):
         """See `AbstractCoordinator.close`. Idempotent.
 
         A task that is cancelled meanwhile does not end before the member is closed. In a call of
-        the application this returns at once, and the member ends when that has returned.
+        the application, and in tasks that it has started, this returns at once while that call is
+        in progress, because it may wait for them; the member ends when it has returned.
         """
         await self._end(self._member.close, gives_instance_up=False)
 
@@ -183,7 +193,7 @@ class CoordinatorFace(Generic[M]):
         await self.close()
 
     async def _end(self, end: Callable[[], None], *, gives_instance_up: bool) -> None:
-        if _called.get(None) is self:
+        if self._calling is not None and _call.get(None) is self._calling:
             self._member.begin_end(gives_instance_up=gives_instance_up)
         else:
             await ClosingThread(end).end()

@@ -248,6 +248,35 @@ def test_close_in_a_call_of_the_application(tmp_path: Path) -> None:
     in_loop(main())
 
 
+@pytest.mark.parametrize("end", ["close", "leave"])
+def test_a_task_that_a_callback_has_started_waits_for_the_end(tmp_path: Path, end: str) -> None:
+    class Starting(Items):
+        job: asyncio.Task[list[str]]
+        may_end: asyncio.Event
+
+        async def work(self) -> list[str]:
+            await self.may_end.wait()
+            await getattr(self, end)()
+            return [*self.calls]
+
+        @override
+        async def on_join_complete(self, *arguments: Any) -> None:
+            self.job = asyncio.create_task(self.work())
+            await super().on_join_complete(*arguments)
+
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            one = Starting(locator)
+            one.may_end = asyncio.Event()
+            async with one:
+                assert await one.ready()
+                one.may_end.set()
+                assert (await one.job)[-1] == "on_leave_prepare"
+                assert await is_empty(locator)
+
+    in_loop(main())
+
+
 def test_a_locator_that_is_closed_ends_a_call_and_a_wait(tmp_path: Path) -> None:
     async def main() -> None:
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
