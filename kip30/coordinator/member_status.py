@@ -53,6 +53,17 @@ class MemberStatus(MemberApplication):
         return -1 if own is None else own.assignment.since
 
     @property
+    def history(self) -> str:
+        """The history of the group in which the member got its share; ``""`` without a share.
+
+        Generations count within one history: a group that was deleted begins another one. Also
+        empty if an older kip30 has led the group.
+        """
+        parts = self._present()
+        own = None if parts is None else parts.share.current().own
+        return "" if own is None else own.history
+
+    @property
     def is_leader(self) -> bool:
         """True if this member leads its group, judged by its lease."""
         parts = self._present()

@@ -81,6 +81,9 @@ class StateRecord:
         protocol_type: That of all members of the generation.
         protocol: The one that they agreed on.
         follow_up: Whether another round must follow at once, because work was withheld.
+        history: A random text, the same from the first state of the group on. A group that was
+            deleted, or whose state the store has lost, begins another one, again at generation 1.
+            Empty if an older kip30 has written a state of the group.
     """
 
     phase: GroupPhase
@@ -93,6 +96,7 @@ class StateRecord:
     protocol_type: str = ""
     protocol: str = ""
     follow_up: bool = False
+    history: str = ""
 
     @property
     def round(self) -> int:
@@ -187,6 +191,8 @@ class _StateCodec(Codec[StateRecord]):
             "follow_up": value.follow_up,
             "assignments": rows,
         }
+        if value.history:
+            fields["history"] = value.history
         return _fit(
             self._kind, record_encoding.write(self._kind, _FORMAT, fields, shares), STATE_BYTES
         )
@@ -210,6 +216,7 @@ class _StateCodec(Codec[StateRecord]):
             protocol_type=fields.text("protocol_type"),
             protocol=fields.text("protocol"),
             follow_up=fields.flag("follow_up"),
+            history=fields.text("history", ""),
         )
 
 

@@ -44,6 +44,9 @@ class ShareGuard(NamedTuple):
         since: The generation that gave the share, as `AbstractCoordinator.since`. With an item,
             that of the share with which the member got the item.
         item: The item that the write is for, of a list; None if it is for the whole share.
+        history: In which history of the group, as `AbstractCoordinator.history`: *since* counts in
+            that. An empty one, as in the guard of an older kip30, is only that of a group whose
+            state has none either.
     """
 
     group: str
@@ -51,6 +54,7 @@ class ShareGuard(NamedTuple):
     member: str
     since: int
     item: Item | None = None
+    history: str = ""
 
     @property
     def is_static(self) -> bool:
@@ -60,7 +64,8 @@ class ShareGuard(NamedTuple):
     @override
     def __str__(self) -> str:
         """Return the text that `parse_guard` reads: its parts, escaped, with colons between."""
-        parts = (self.group, self.key, self.member, str(self.since))
+        since = f"{self.since}.{self.history}" if self.history else str(self.since)
+        parts = (self.group, self.key, self.member, since)
         item = () if self.item is None else (guard_text(self.item),)
         return ":".join(map(escape, (*parts, *item)))
 
@@ -74,10 +79,12 @@ def parse_guard(text: str) -> ShareGuard:
     try:
         parts = [unescape(part) for part in text.split(":")]
         if len(parts) in {_PARTS, _PARTS_OF_ITEM}:
-            group, key, member, since = parts[:_PARTS]
+            group, key, member, moment = parts[:_PARTS]
             GroupKeys(group).instance(check_id(key, "key"))
-            items = map(parse_item, parts[_PARTS:])
-            return ShareGuard(group, key, check_id(member, "member"), parse_number(since), *items)
+            since, _, history = moment.partition(".")
+            item = next(map(parse_item, parts[_PARTS:]), None)
+            check_id(member, "member")
+            return ShareGuard(group, key, member, parse_number(since), item, history)
     except (InvalidNameError, ValueError):
         pass
     raise UsageError(f"{text!r:.80} is not a guard: pass the value of KIP30_GUARD")
@@ -147,7 +154,7 @@ class _ShareReadings:
         """
         while True:
             found = self._states.get(self._keys.state)
-            if found is None or not self._is_held(self._assignment(found.value)):
+            if found is None or not self._is_held(found.value):
                 guard = self._guard
                 what = "share" if guard.item is None else f"item {guard_text(guard.item)}"
                 raise IllegalGenerationError(
@@ -159,8 +166,11 @@ class _ShareReadings:
     def _assignment(self, state: StateRecord) -> Assignment | None:
         return read_assignments(self._locator, self._keys, state).get(self._guard.key)
 
-    def _is_held(self, found: Assignment | None) -> bool:
+    def _is_held(self, state: StateRecord) -> bool:
         guard = self._guard
+        if state.history != guard.history:
+            return False
+        found = self._assignment(state)
         return (
             found is not None
             and not found.refusal

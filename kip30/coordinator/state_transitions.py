@@ -19,9 +19,11 @@ from kip30.coordinator.records import GroupPhase, StateRecord
 from kip30.errors import GroupError
 
 
-def first(*, epoch: int, leader: str) -> StateRecord:
-    """Return the state in which the first generation is formed."""
-    return StateRecord(phase=GroupPhase.PREPARING, generation=0, epoch=epoch, leader=leader)
+def first(*, epoch: int, leader: str, history: str) -> StateRecord:
+    """Return the state in which the first generation is formed; *history* is a random text."""
+    return StateRecord(
+        phase=GroupPhase.PREPARING, generation=0, epoch=epoch, leader=leader, history=history
+    )
 
 
 def begun(state: StateRecord) -> StateRecord:
@@ -63,7 +65,8 @@ def _checked(old: StateRecord, new: StateRecord) -> StateRecord:
 def _is_begin_or_commit(old: StateRecord, new: StateRecord) -> bool:
     if old.is_preparing:
         is_next = not new.is_preparing and new.generation == old.generation + 1
-        return is_next and new.attempt not in {"", old.attempt}
+        is_continued = new.history == old.history
+        return is_next and is_continued and new.attempt not in {"", old.attempt}
     return new.is_preparing and replace(_content(new), phase=old.phase) == _content(old)
 
 

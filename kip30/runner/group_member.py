@@ -135,6 +135,8 @@ class GroupShare:
         """Stay valid as long as the share of *member* is, until `lost` is set."""
         self.items: Sequence[str] = items
         self.generation: int = generation
+        # If the member has lost it meanwhile, and has a share of another history, `lost` is set.
+        self.history: str = member.history
         self.member: str = member.member_id
         self.key: str = member.work.instance or member.member_id
         self.timeout_seconds: float = member.session_timeout_seconds

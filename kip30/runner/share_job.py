@@ -145,7 +145,8 @@ class ItemCommand:
 
 
 def _held_by(job: ShareJob, share: HeldShare, *item: str) -> dict[str, str]:
-    guard = (job.group, share.key, share.member, str(share.generation), *item)
+    since = str(share.generation) + (f".{share.history}" if share.history else "")
+    guard = (job.group, share.key, share.member, since, *item)
     return {
         "KIP30_GROUP": job.group,
         "KIP30_MEMBER": share.member,

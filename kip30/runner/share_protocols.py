@@ -30,6 +30,11 @@ class HeldShare(UnderLease, Protocol):
         ...
 
     @property
+    def history(self) -> str:
+        """The history of the group in which `generation` counts; empty under an older kip30."""
+        ...
+
+    @property
     def member(self) -> str:
         """The id of the member."""
         ...

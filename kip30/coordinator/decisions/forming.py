@@ -52,6 +52,7 @@ class Formation:
             protocol_type=self.vote.protocol_type,
             protocol=self.vote.protocol,
             follow_up=self.follow_up,
+            history=state.history,
         )
         return committed(state, new)
 

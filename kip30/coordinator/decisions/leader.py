@@ -92,7 +92,7 @@ def _first_round(facts: LeaderFacts) -> LeaderStep:
     if due is None or facts.now < due:
         return WaitForChange(due)
     rules = facts.rules
-    new = first(epoch=rules.epoch, leader=rules.member_id)
+    new = first(epoch=rules.epoch, leader=rules.member_id, history=facts.nonce)
     return _write(new, Condition.ABSENT)
 
 

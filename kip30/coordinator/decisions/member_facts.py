@@ -242,6 +242,7 @@ class MemberFacts:
             assignment=assignment,
             state_version=reading.version,
             confirmed_at=self._confirmed_before(),
+            history=state.history,
         )
         own = seen(own, state, reading.version, sent_at=self._confirming(reading))
         return replace(self, own=own, is_prepared=False, protocols=None)

@@ -41,6 +41,7 @@ class OwnGeneration:
         confirmed_at: When the newest reading was sent that saw the state STABLE at this
             generation; None before the first.
         is_given_up: Whether the member has given all of its share up, for the next round.
+        history: That of the state which named it.
     """
 
     number: int
@@ -50,6 +51,7 @@ class OwnGeneration:
     state_version: Version
     confirmed_at: float | None = None
     is_given_up: bool = False
+    history: str = ""
 
 
 def is_newest(own: OwnGeneration, state: StateRecord) -> bool:

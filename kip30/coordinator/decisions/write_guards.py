@@ -61,6 +61,8 @@ def after_refusal(
         raise IllegalGenerationError(
             f"generation {own.number} is over, and {state.generation} has no share for this member"
         )
+    if state.history != own.history:
+        raise IllegalGenerationError("the store has lost the state of the group, and has another")
     if found.since != own.assignment.since:
         raise IllegalGenerationError(
             f"generation {own.number} is over: {found.since} has changed the share"

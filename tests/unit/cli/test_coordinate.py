@@ -339,9 +339,10 @@ def test_a_guard_and_a_fence_exclude_each_other(shell: Shell) -> None:
 def test_a_guard_is_the_text_that_the_command_gets() -> None:
     items = {None: (), numbered_item(0): ("0",), Item(named_topic("a:b"), 0): ("=a:b",)}
     for item, parts in items.items():
-        guard = ShareGuard("a:b/c", "k 1", "m-0", 12, item)
-        text = ":".join(map(escape, ("a:b/c", "k 1", "m-0", "12", *parts)))
-        assert (str(guard), parse_guard(text)) == (text, guard)
+        for history, since in ("", "12"), ("0af", "12.0af"):
+            guard = ShareGuard("a:b/c", "k 1", "m-0", 12, item, history)
+            text = ":".join(map(escape, ("a:b/c", "k 1", "m-0", since, *parts)))
+            assert (str(guard), parse_guard(text)) == (text, guard)
 
 
 def test_a_static_member_returns_to_its_share(shell: Shell) -> None:

@@ -66,6 +66,7 @@ def test_it_is_refused_once_the_share_is_another_one(found: Assignment | None) -
         StateReading(None, None, 1.0),
         StateReading(state(3), Version(20), 1.0),
         StateReading(state(4, attempt="4.7.99999999"), Version(20), 1.0),
+        StateReading(state(7, history="another"), Version(20), 1.0),
     ],
 )
 def test_a_write_is_refused_when_the_group_history_begins_again(reading: StateReading) -> None:

@@ -209,7 +209,7 @@ def test_a_member_may_subscribe_to_all_topics_that_exist(
 def guards_of(one: PartitionCoordinator, instance: str | None = None) -> dict[int, ShareGuard]:
     key = instance or one.member_id
     held = (key, one.member_id, one.since)
-    return {item.partition: ShareGuard("g", *held, item) for item in sorted(one.owned)}
+    return {item.partition: ShareGuard("g", *held, item, one.history) for item in sorted(one.owned)}
 
 
 @pytest.mark.case("V15")
@@ -259,7 +259,7 @@ def test_the_guard_of_an_item_is_refused_where_no_items_are_divided(
 ) -> None:
     one = members.started(client)
     await_shared(one)
-    guard = ShareGuard("g", one.member_id, one.member_id, one.since, numbered_item(0))
+    guard = ShareGuard("g", one.member_id, one.member_id, one.since, numbered_item(0), one.history)
     with pytest.raises(IllegalGenerationError):
         storage_of_share(client, guard).set("n", "1")
 

@@ -51,6 +51,7 @@ STATES = st.builds(
     protocol_type=TEXTS,
     protocol=TEXTS,
     follow_up=st.booleans(),
+    history=TEXTS,
 )
 MEMBERS = st.builds(
     MemberRecord,

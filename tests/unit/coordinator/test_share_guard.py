@@ -1,8 +1,12 @@
 """Writes by the text of a share, on the embedded store: each ends with exactly that share."""
 
+from dataclasses import replace
+
 import pytest
 
 from kip30.coordinator import ShareGuard, storage_of_share
+from kip30.coordinator.keys import GroupKeys
+from kip30.coordinator.records import STATE
 from kip30.errors import FencedInstanceError, IllegalGenerationError
 from kip30_conformance.clients.item_coordinator import ItemCoordinator, await_shared
 from kip30_conformance.clients.members import MemberFactory
@@ -12,7 +16,13 @@ from .conftest import OpenClient
 
 
 def guard_of(member: ItemCoordinator, instance: str | None = None) -> ShareGuard:
-    return ShareGuard("g", instance or member.member_id, member.member_id, member.since)
+    return ShareGuard(
+        "g",
+        instance or member.member_id,
+        member.member_id,
+        member.since,
+        history=member.history,
+    )
 
 
 def test_a_guard_ends_with_the_share_and_not_with_the_membership(
@@ -61,3 +71,39 @@ def test_the_guard_of_a_replaced_instance_is_refused_by_name(
     with pytest.raises(FencedInstanceError):
         storage_of_share(admin, former).update("n", "2")
     storage_of_share(admin, guard_of(new, "k")).update("n", "3")
+
+
+@pytest.mark.case("V10")
+@pytest.mark.case("K73")
+def test_a_guard_of_a_lost_history_is_refused(
+    open_client: OpenClient, members: MemberFactory
+) -> None:
+    admin = open_client()
+    first = members.started(open_client())
+    await_shared(first)
+    former = guard_of(first)
+    admin.storage().delete(GroupKeys("g").state)
+    eventually(lambda: first.history not in {"", former.history}, within=30, what="a new history")
+    await_shared(first)
+    assert guard_of(first)[:-1] == former[:-1]
+    with pytest.raises(IllegalGenerationError):
+        storage_of_share(admin, former).put("n", "1")
+    storage_of_share(admin, guard_of(first)).put("n", "2")
+
+
+def test_a_guard_without_a_history_is_one_of_a_state_without_one(
+    open_client: OpenClient, members: MemberFactory
+) -> None:
+    admin = open_client()
+    first = members.started(open_client())
+    await_shared(first)
+    present, former = guard_of(first), guard_of(first)._replace(history="")
+    with pytest.raises(IllegalGenerationError):
+        storage_of_share(admin, former).put("n", "1")
+    states = admin.storage(STATE)
+    found = states.get(GroupKeys("g").state)
+    assert found is not None
+    states.set(GroupKeys("g").state, replace(found.value, history=""))  # as an older kip30 does
+    storage_of_share(admin, former).put("n", "1")
+    with pytest.raises(IllegalGenerationError):
+        storage_of_share(admin, present).put("n", "2")

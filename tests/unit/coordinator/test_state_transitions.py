@@ -16,7 +16,7 @@ from kip30.errors import GroupError
 
 from .made import assignment, state
 
-EMPTY = first(epoch=1, leader="a")
+EMPTY = first(epoch=1, leader="a", history="h")
 STABLE = state(4, inline={"a": assignment("a")})
 PREPARING = replace(STABLE, phase=GroupPhase.PREPARING)
 NEXT = replace(state(5), inline={"b": assignment("b")})
@@ -27,7 +27,7 @@ ALLOWED: list[tuple[StateRecord | None, StateRecord]] = [
     (PREPARING, committed(PREPARING, NEXT)),
     (PREPARING, taken_over(PREPARING, epoch=2, leader="b")),
     (STABLE, taken_over(STABLE, epoch=2, leader="b")),
-    (EMPTY, committed(EMPTY, replace(NEXT, generation=1))),
+    (EMPTY, committed(EMPTY, replace(NEXT, generation=1, history="h"))),
     (EMPTY, taken_over(EMPTY, epoch=7, leader="a")),
 ]
 REFUSED: list[tuple[StateRecord | None, StateRecord]] = [
@@ -41,6 +41,7 @@ REFUSED: list[tuple[StateRecord | None, StateRecord]] = [
     (PREPARING, replace(NEXT, attempt=PREPARING.attempt)),
     (PREPARING, replace(NEXT, attempt="")),
     (PREPARING, replace(NEXT, leader="b")),
+    (PREPARING, replace(NEXT, history="h")),
     (PREPARING, replace(NEXT, epoch=2)),
     (STABLE, replace(PREPARING, generation=5)),
     (STABLE, replace(PREPARING, leader="b")),

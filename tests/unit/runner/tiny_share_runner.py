@@ -78,6 +78,11 @@ class FileShare(HeldShare):
 
     @property
     @override
+    def history(self) -> str:
+        return ""
+
+    @property
+    @override
     def member(self) -> str:
         return "the member"
 
