@@ -159,7 +159,7 @@ class LettingGoTests(Suite):
     @pytest.mark.parametrize("end", ["recipe closed", "locator closed"])
     @pytest.mark.parametrize("recipe", _RECIPES.values(), ids=_RECIPES)
     def test_L50_lock(self, open_client: OpenClient, recipe: Recipe, end: str) -> None:
-        """What a grip holds is free when the block that holds it is left."""
+        """A recipe that is closed with a grip is free when the block of the grip is left."""
         client, step = open_client(), _Step()
         (ours, acquire), (_, theirs) = recipe(client), recipe(open_client())
         grips = Recorder[Grip]()
