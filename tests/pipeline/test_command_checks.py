@@ -141,7 +141,7 @@ def _fake_java(home: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> Pat
         (("snapshot", "{mine}", "--out", "run", "--conf", "spark.master=spark://h:1"), "on this"),
         (("snapshot", "{mine}", "--out", "run", "--properties-file", "{cluster}"), "on this mach"),
         (("snapshot", "{mine}", "--out", "run", "--properties-file", "nowhere"), "No such file"),
-        (("snapshot", "{mine}", "--out", "run", "--properties-file", "{mine}"), "setting of Spark"),
+        (("snapshot", "{mine}", "--out", "run", "--properties-file", "{mine}"), "Spark setting"),
         (("preflight", "{mine}", "--remote", "sc://h", "--conf", "spark.a=1"), "takes no --conf"),
         (("preflight", "{mine}", "--remote", "sc://h", "--properties-file", "{cluster}"), "takes"),
         (("snapshit",), "snapshot"),

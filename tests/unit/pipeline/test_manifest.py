@@ -75,7 +75,7 @@ def test_another_format(number: int) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 30, -1])
 def test_a_shortened_manifest(length: int) -> None:
-    with pytest.raises(StoreError, match="m is damaged, or no manifest"):
+    with pytest.raises(StoreError, match="m is damaged, or not a manifest"):
         Manifest.of_json(manifest().to_json()[:length], "m")
 
 
@@ -90,7 +90,7 @@ def test_any_change_of_a_manifest_is_found() -> None:
 
 @pytest.mark.parametrize("text", ["null", "[]", '"format"', "1", f'{{"format": {FORMAT}}}', "{}"])
 def test_no_manifest(text: str) -> None:
-    with pytest.raises(StoreError, match="m is damaged, or no manifest"):
+    with pytest.raises(StoreError, match="m is damaged, or not a manifest"):
         Manifest.of_json(text, "m")
 
 
@@ -111,7 +111,7 @@ def test_no_manifest(text: str) -> None:
     ],
 )
 def test_fields_that_would_be_misread(fields: dict[str, Any]) -> None:
-    with pytest.raises(StoreError, match="m is damaged, or no manifest"):
+    with pytest.raises(StoreError, match="m is damaged, or not a manifest"):
         Manifest.of_json(changed(**fields), "m")
 
 
@@ -120,7 +120,7 @@ def test_unknown_fields_of_a_wave(part: str) -> None:
     found = fields_of(manifest().to_json())
     one = found["waves"][0]
     {"digest": one["digest"], "files": one["files"][0], "wave": one}[part]["unknown"] = 1
-    with pytest.raises(StoreError, match="m is damaged, or no manifest"):
+    with pytest.raises(StoreError, match="m is damaged, or not a manifest"):
         Manifest.of_json(with_checksum(found), "m")
 
 
