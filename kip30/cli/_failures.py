@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+from typing_extensions import override
 
 from kip30.cli import _output
 from kip30.cli._exit_codes import Status
+from kip30.cli._stderr import to_stderr
 from kip30.errors import (
     AuthenticationError,
     ClosedError,
@@ -80,6 +82,12 @@ _NAMES_COMMAND = "`"
 """Sign that an error's text itself names the command that helps."""
 
 
+class _LogOnStderr(logging.Handler):
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        to_stderr(self.format(record))
+
+
 def is_debugging() -> bool:
     """Return whether ``KIP30_DEBUG`` asks for tracebacks and the log."""
     return os.environ.get("KIP30_DEBUG", "0") not in {"", "0"}
@@ -88,23 +96,14 @@ def is_debugging() -> bool:
 def set_up_logging() -> None:
     """Send the log of kip30 and of the stores' libraries to stderr if debugging, else nowhere."""
     if is_debugging():
-        logging.basicConfig(level=logging.DEBUG)
+        logging.basicConfig(level=logging.DEBUG, handlers=[_LogOnStderr()])
     else:
         logging.getLogger().addHandler(logging.NullHandler())
 
 
 def say(line: str) -> None:
     """Print a line that is not data on stderr; a closed stderr is ignored."""
-    _to_stderr(f"kip30: {line}")
-
-
-def _to_stderr(line: str) -> None:
-    try:
-        click.echo(line, err=True)
-    except OSError:
-        # The rest of its buffer would fail again at exit, and change the exit code. The descriptor
-        # stays as it is, because the command of `run` inherits it.
-        sys.stderr = io.StringIO()
+    to_stderr(f"kip30: {line}")
 
 
 def guarded(run: Callable[[], object]) -> int:
@@ -145,12 +144,12 @@ def _explained(error: Exception) -> CommandFailure:
 
 def _report(error: Exception) -> Status:
     if is_debugging():
-        traceback.print_exception(error)
+        to_stderr("".join(traceback.format_exception(error)).rstrip())
     failure = explain(error)
     if failure.status is Status.SYSTEM:
         _forget_output()
     if _output.is_json_wanted() or _asks_for_json(error):
-        _to_stderr(json.dumps({"error": _record(error, failure)}))
+        to_stderr(json.dumps({"error": _record(error, failure)}))
     else:
         say(f"{failure.what} — {failure.advice}" if failure.advice else failure.what)
     return failure.status

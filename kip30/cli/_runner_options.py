@@ -8,6 +8,7 @@ import click
 
 from kip30.cli import _parameters
 from kip30.cli._failures import say
+from kip30.cli._stderr import queue_stderr
 from kip30.runtime.resolution import unset_store
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def runs_command(*, held: str, least: str, least_seconds: float, ends: str) -> C
 
 
 def progress(properties: "Properties", *, quiet: bool) -> Callable[[str], None]:
-    """Return what prints a line of progress, unless *quiet*.
+    """Return what prints a line of progress, unless *quiet*; no line blocks from now on.
 
     The first line names the store if no setting in *properties* chose it, or its place: two
     programs that mean different stores both run their commands.
@@ -67,6 +68,7 @@ def progress(properties: "Properties", *, quiet: bool) -> Callable[[str], None]:
     Raises:
         ConfigError: A setting is wrong; the message names it.
     """
+    queue_stderr()
     if quiet:
         return _say_nothing
     if line := unset_store(properties):

@@ -10,6 +10,7 @@ from kip30.cli import _output, _parameters
 from kip30.cli._failures import say
 from kip30.cli._follow import stay, watch
 from kip30.cli._groups import Commands
+from kip30.cli._stderr import queue_stderr
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.codecs import BYTES
 from kip30.errors import MemberExistsError
@@ -68,6 +69,7 @@ def join(choice: StoreChoice, group: str, *, member: str, data: bytes) -> int:
     A member whose session was lost joins again as soon as possible. Each change is reported on
     stderr.
     """
+    queue_stderr()
     with choice.open() as locator:
         membership = locator.group_membership(group, BYTES)
 
