@@ -1,12 +1,17 @@
 """The first and last lines of the ``kip30`` program.
 
 They are a package of their own because importing anything of `kip30` imports all of `kip30`, and
-Ctrl-C may come during that.
+a signal may come during that.
 """
 
+import os
 import signal
 import sys
+from types import FrameType
 from typing import NoReturn
+
+_FIRST_PROCESS = 1
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def main() -> NoReturn:
@@ -15,11 +20,16 @@ def main() -> NoReturn:
     Before the first line of kip30 runs and after the last one, SIGINT ends the process as it ends
     a program in C: there is nothing to undo, and no traceback. Between them the command line
     handles it. A SIGINT that the parent process has ignored stays ignored.
+
+    The kernel drops signals that would have their default effect on the first process of a
+    container. There a handler ends the process until the command line handles them.
     """
     heeds_interrupt = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heeds_interrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from kip30.cli import main as run  # noqa: PLC0415  SIGINT has to be prepared for it
+    if os.getpid() == _FIRST_PROCESS:
+        _end_on_signals()
+    from kip30.cli import main as run  # noqa: PLC0415  signals have to be prepared for it
 
     try:
         run()
@@ -29,3 +39,13 @@ def main() -> NoReturn:
     finally:
         if heeds_interrupt:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _end_on_signals() -> None:
+    for number in _ENDING:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _end)
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    os._exit(128 + number)

@@ -1,10 +1,12 @@
 """Ctrl-C ends the program without a traceback at every moment."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -15,13 +17,13 @@ from .shell import PATIENCE_SECONDS, Shell, ended, line_of
 STRUCK = """
 import os, signal, sys
 
-_, struck, *words = sys.argv
+_, struck, number, *words = sys.argv
 
 class Striker:
     def find_spec(self, name, path=None, target=None):
         if name == struck:
             sys.meta_path.remove(self)
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), int(number))
 
 sys.meta_path.insert(0, Striker())
 from kip30_command import main
@@ -55,10 +57,15 @@ IMPORTED = (
 """Modules over the whole of a call, from its beginning to the opening of the store."""
 
 
-def strike(module: str, *words: str) -> "subprocess.CompletedProcess[bytes]":
-    """Run a command that gets SIGINT when it begins to import *module*."""
+def strike(
+    module: str,
+    *words: str,
+    number: signal.Signals = signal.SIGINT,
+    through: Sequence[str] = (),
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run a command that gets a signal when it begins to import *module*."""
     return subprocess.run(
-        [sys.executable, "-c", STRUCK, module, *words],
+        [*through, sys.executable, "-c", STRUCK, module, str(int(number)), *words],
         capture_output=True,
         check=False,
         timeout=PATIENCE_SECONDS * time_scale(),
@@ -81,17 +88,44 @@ def test_the_strike_is_what_ends_it() -> None:
 
 def test_a_signal_that_is_ignored_stays_so(shell: Shell) -> None:
     ignoring = "trap '' INT; exec \"$@\""
-    script = ["sh", "-c", ignoring, "sh", sys.executable, "-c", STRUCK, "stevedore", "kv", "list"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    result = subprocess.run(
-        script,
-        capture_output=True,
-        check=False,
-        timeout=PATIENCE_SECONDS * time_scale(),
-        env=environment,
-    )
+    through = ["sh", "-c", ignoring, "sh"]
+    result = strike("stevedore", "kv", "list", through=through)
     assert (result.returncode, result.stderr) == (0, b"")
     assert (shell.folder / "store").exists()
+
+
+FIRST_PROCESS = ("unshare", "--pid", "--fork", "--kill-child")
+"""Runs a command as the first process of a new pid namespace, as in a container."""
+
+needs_namespaces = pytest.mark.skipif(
+    shutil.which("unshare") is None
+    or subprocess.run([*FIRST_PROCESS, "true"], capture_output=True, check=False).returncode != 0,
+    reason="this system lets nobody make a pid namespace here",
+)
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT],
+    ids=lambda one: one.name,
+)
+@pytest.mark.parametrize("module", ["kip30", "kip30.runner"])
+@pytest.mark.usefixtures("shell")
+def test_a_signal_during_start_ends_the_first_process_of_a_container(
+    module: str, number: signal.Signals
+) -> None:
+    words = ("run", "--service=s", "echo", "ran")
+    result = strike(module, *words, number=number, through=FIRST_PROCESS)
+    assert (result.returncode, result.stdout, result.stderr) == (128 + number, b"", b"")
+
+
+@needs_namespaces
+@pytest.mark.usefixtures("shell")
+def test_a_signal_that_is_ignored_ends_no_first_process() -> None:
+    through = ("sh", "-c", "trap '' TERM; exec \"$@\"", "sh", *FIRST_PROCESS)
+    result = strike("click", "kv", "list", number=signal.SIGTERM, through=through)
+    assert (result.returncode, result.stderr) == (0, b"")
 
 
 def test_an_interrupt_at_any_moment_is_no_traceback_of_kip30(shell: Shell) -> None:
