@@ -37,7 +37,7 @@ def main() -> NoReturn:
         # It came before or after the part of the program that closes what is open.
         sys.exit(128 + signal.SIGINT)
     finally:
-        if heeds_interrupt:
+        if heeds_interrupt and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -40,9 +40,13 @@ class UnwindingOnSignals:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handled)
 
     def __exit__(self, *_error: object) -> None:
-        """Give the signals their default effect; raise what a signal that still waits raises."""
+        """Give the signals their default effect; raise what a signal that still waits raises.
+
+        A signal that is ignored by now stays ignored: the exit status is known.
+        """
         for number in self._handled:
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
         if self._waiting is not None:
             self._raise(self._waiting)
 

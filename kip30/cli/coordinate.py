@@ -125,10 +125,10 @@ def command(  # noqa: PLR0913  one argument per option
     say = work.items.say = progress(properties, quiet=quiet)
     if each:
         with GroupItems(properties, work) as items:
-            outcome = run_items(items, job, most=most or _MOST_COMMANDS, say=say)
+            outcome = run_items(items, job, most=most or _MOST_COMMANDS, say=say, owns_process=True)
     else:
         with GroupWorkshare(properties, work) as workshare:
-            outcome = run_shares(workshare, job, say=say)
+            outcome = run_shares(workshare, job, say=say, owns_process=True)
     advice = f"`kip30 coordinate-status {group}` shows who has"
     return status_of(outcome, job, missed="no share", advice=advice)
 

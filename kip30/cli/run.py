@@ -58,6 +58,6 @@ def command(  # noqa: PLR0913  one argument per option
     properties = choice.properties()
     tell = progress(properties, quiet=quiet)
     with StoreContest(properties, service, candidate) as contest:
-        outcome = run(contest, job, say=tell)
+        outcome = run(contest, job, say=tell, owns_process=True)
     advice = f"`kip30 leader {service}` shows who leads"
     return status_of(outcome, job, missed="not elected", advice=advice)

@@ -71,8 +71,14 @@ class Interrupts:
             come in quick succession, so this may be too few.
     """
 
-    def __init__(self) -> None:
-        """Catch nothing yet."""
+    def __init__(self, *, owns_process: bool = False) -> None:
+        """Catch nothing yet.
+
+        Args:
+            owns_process: The process ends after the block, with a status that is known by then. The
+                signals are ignored from the end of the block on, so that none of them replaces it.
+        """
+        self._owns_process = owns_process
         self.received: list[Interrupt] = []
         self.forwarded: Counter[int] = Counter()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -91,10 +97,10 @@ class Interrupts:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Restore the former signal mask and handlers."""
+        """Restore the former signal mask, and the handlers unless the process ends now."""
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if self._owns_process else handler)
         os.close(self._wake)
 
     def fileno(self) -> int:

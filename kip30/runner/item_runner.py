@@ -47,6 +47,7 @@ def run_items(
     *,
     most: int,
     say: Say = lambda _line: None,
+    owns_process: bool = False,
 ) -> RunOutcome:
     """Run a command for each item that *workshare* gets, while it has that item.
 
@@ -65,6 +66,8 @@ def run_items(
         job: The command and what belongs to it.
         most: How many commands run at once. Further items are held, and wait.
         say: Gets the progress, a line at a time.
+        owns_process: The process ends with this run, and with its status: from the end of the run
+            on the signals that it catches are ignored.
 
     Raises:
         UnsupportedError: No guard can run on this system. Nothing was done.
@@ -76,7 +79,7 @@ def run_items(
     if refusal := exit_status.refusal(job.command[0]):
         return RunOutcome.not_executed(refusal)
     with (
-        Interrupts() as interrupts,
+        Interrupts(owns_process=owns_process) as interrupts,
         OrphanReaper() as orphans,
         SpareGuard(job.descriptors) as spare,
     ):

@@ -15,7 +15,9 @@ from kip30.runner.terminal import Terminal
 from kip30.runner.waiting import Poller, Say
 
 
-def run(contest: Contest, job: Job, *, say: Say = lambda _line: None) -> RunOutcome:
+def run(
+    contest: Contest, job: Job, *, say: Say = lambda _line: None, owns_process: bool = False
+) -> RunOutcome:
     """Run a command whenever, and only while, *contest* is won.
 
     No two commands of one service overlap, whichever process is killed or stopped: see the package
@@ -29,6 +31,8 @@ def run(contest: Contest, job: Job, *, say: Say = lambda _line: None) -> RunOutc
         contest: The candidate. It is resigned at the end, but stays the caller's.
         job: The command and what belongs to it.
         say: Called with each line of progress.
+        owns_process: The process ends with this run, and with its status: from the end of the run
+            on the signals that it catches are ignored.
 
     Raises:
         UnsupportedError: No guard can run on this system. Nothing was done.
@@ -38,7 +42,7 @@ def run(contest: Contest, job: Job, *, say: Say = lambda _line: None) -> RunOutc
     require_guard()
     if refusal := exit_status.refusal(job.command[0]):
         return RunOutcome.not_executed(refusal)
-    with Interrupts() as interrupts, OrphanReaper() as adoption:
+    with Interrupts(owns_process=owns_process) as interrupts, OrphanReaper() as adoption:
         return _Runner(contest, job, say, interrupts, adoption).run()
 
 

@@ -34,7 +34,13 @@ from kip30.runner.waiting import Poller, Say, interrupted
 _LOOK_SECONDS = 0.05
 
 
-def run_shares(workshare: Workshare, job: ShareJob, *, say: Say = lambda _line: None) -> RunOutcome:
+def run_shares(
+    workshare: Workshare,
+    job: ShareJob,
+    *,
+    say: Say = lambda _line: None,
+    owns_process: bool = False,
+) -> RunOutcome:
     """Run a command for each share that *workshare* gets, while it has that share.
 
     The command finds its share in its environment; see `ShareCommand`. When the share changes, the
@@ -49,6 +55,8 @@ def run_shares(workshare: Workshare, job: ShareJob, *, say: Say = lambda _line: 
         workshare: The member. It leaves at the end, but stays the caller's.
         job: The command and what belongs to it.
         say: Gets the progress, a line at a time.
+        owns_process: The process ends with this run, and with its status: from the end of the run
+            on the signals that it catches are ignored.
 
     Raises:
         UnsupportedError: No guard can run on this system. Nothing was done.
@@ -60,7 +68,7 @@ def run_shares(workshare: Workshare, job: ShareJob, *, say: Say = lambda _line: 
     if refusal := exit_status.refusal(job.command[0]):
         return RunOutcome.not_executed(refusal)
     with (
-        Interrupts() as interrupts,
+        Interrupts(owns_process=owns_process) as interrupts,
         OrphanReaper() as orphans,
         SpareGuard(job.descriptors) as spare,
     ):

@@ -1,6 +1,7 @@
 import os
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -142,6 +143,33 @@ def test_a_signal_reaches_the_command_and_its_status_counts(
         runner.send_signal(number)
         assert runner.wait(PATIENCE_SECONDS * time_scale()) == 9
     assert shell("leader", "s").exit_code == Status.REFUSED
+
+
+RUN = ("run", "--service=s")
+COORDINATE = ("coordinate", "--group=s", "--shards=1")
+UNTIL_TERM = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done"
+LATE = [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT]
+
+
+@pytest.mark.parametrize(
+    ("words", "over", "status", "late"),
+    [
+        *((RUN, "epoch 1 is over", 7, late) for late in LATE),
+        (COORDINATE, "generation 1: ", 7, signal.SIGHUP),
+        ((*COORDINATE, "--each"), "item 0: ", 128 + signal.SIGTERM, signal.SIGHUP),
+    ],
+)
+def test_a_signal_to_a_runner_that_closes_changes_no_status(
+    shell: Shell, words: tuple[str, ...], over: str, status: int, late: signal.Signals
+) -> None:
+    with ended(shell.start(*words, "sh", "-c", UNTIL_TERM)) as runner:
+        assert line_of(runner.stdout) == "ready"
+        runner.terminate()
+        eventually(lambda: over in line_of(runner.stderr))
+        while runner.poll() is None:
+            runner.send_signal(late)
+            time.sleep(0.002)
+        assert runner.returncode == status
 
 
 def test_a_leadership_that_is_lost_ends_the_command(shell: Shell) -> None:
