@@ -7,10 +7,12 @@ a signal may come during that.
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
 _FIRST_PROCESS = 1
+_WITHOUT_EFFECT = (signal.SIGUSR1, signal.SIGUSR2)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -23,12 +25,17 @@ def main() -> NoReturn:
 
     The kernel drops signals that would have their default effect on the first process of a
     container. There a handler ends the process until the command line handles them.
+
+    SIGUSR1 and SIGUSR2 have no effect, because they may be for the command of ``kip30 run``.
     """
+    for number in _WITHOUT_EFFECT:
+        _handle_unless_ignored(number, _do_nothing)
     heeds_interrupt = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heeds_interrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if os.getpid() == _FIRST_PROCESS:
-        _end_on_signals()
+        for number in _ENDING:
+            _handle_unless_ignored(number, _end)
     from kip30.cli import main as run  # noqa: PLC0415  signals have to be prepared for it
 
     try:
@@ -41,10 +48,14 @@ def main() -> NoReturn:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _end_on_signals() -> None:
-    for number in _ENDING:
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, _end)
+def _handle_unless_ignored(number: int, handler: Callable[[int, FrameType | None], None]) -> None:
+    # Not SIG_IGN, which every program that is started would inherit.
+    if signal.getsignal(number) == signal.SIG_DFL:
+        signal.signal(number, handler)
+
+
+def _do_nothing(_number: int, _frame: FrameType | None) -> None:
+    pass
 
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:

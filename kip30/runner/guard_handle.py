@@ -18,6 +18,7 @@ from kip30.driver.closeable import Closeable
 from kip30.driver.kit.interpreter import interpreter
 from kip30.errors import UnsupportedError
 from kip30.runner.guard import deadlines, kernel, messages, orders, shared_memory
+from kip30.runner.guard.command import DEAF_TO
 from kip30.runner.guard.kernel import DeadMansSwitch
 from kip30.runner.guard.orders import StartOrder
 from kip30.runner.guard.shared_memory import SharedMemory
@@ -261,11 +262,16 @@ class GuardHandle(Closeable):
 
 def _spawn(passed: Sequence[int], descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
     words = [str(_FOLDER), *map(str, passed), str(os.getpid())]
-    return subprocess.Popen(  # noqa: S603  (this interpreter)
-        [interpreter(), "-I", "-S", "-c", _START, *words],
-        pass_fds=[*passed, *descriptors],
-        process_group=0,  # no key of a terminal reaches it
-    )
+    # A guard inherits them as blocked, until it ignores them.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, DEAF_TO)
+    try:
+        return subprocess.Popen(  # noqa: S603  (this interpreter)
+            [interpreter(), "-I", "-S", "-c", _START, *words],
+            pass_fds=[*passed, *descriptors],
+            process_group=0,  # no key of a terminal reaches it
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _has_ended(child: int, timeout: float) -> bool:

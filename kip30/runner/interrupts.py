@@ -77,6 +77,7 @@ class Interrupts:
         Args:
             owns_process: The process ends after the block, with a status that is known by then. The
                 signals are ignored from the end of the block on, so that none of them replaces it.
+                Also those for the command are caught if they had a handler.
         """
         self._owns_process = owns_process
         self.received: list[Interrupt] = []
@@ -91,7 +92,7 @@ class Interrupts:
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._catch)
         for number in _FORWARDED:
-            if signal.getsignal(number) == signal.SIG_DFL:
+            if self._is_ours(signal.getsignal(number)):
                 self._before[number] = signal.signal(number, self._count)
         self._mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, self._before)
         return self
@@ -122,6 +123,11 @@ class Interrupts:
         poll.register(self._wake, select.POLLIN)
         poll.poll(timeout * 1000)
         self.acknowledge()  # or each later wait would return at once; `received` keeps the signal
+
+    def _is_ours(self, handler: Handler) -> bool:
+        if self._owns_process:
+            return handler != signal.SIG_IGN
+        return handler == signal.SIG_DFL
 
     def _catch(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(Interrupt(number, time.monotonic()))

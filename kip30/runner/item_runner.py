@@ -283,7 +283,7 @@ class _ItemRunner:
             self._guardless.append(one)
         one.close()
         if report is not None:
-            self._conclude(one, report)
+            self._conclude(one, report, Ending.LAPSED)
 
     def _sweep_orphans(self) -> None:
         """Kill the processes that killed guards left; decide on their items once they are gone."""
@@ -291,12 +291,15 @@ class _ItemRunner:
         if self._orphans.sweep(guards.union(self._spare.pids)):
             guardless, self._guardless = self._guardless, []
             for one in guardless:
-                self._conclude(one, (messages.UNSTARTED, 0))
+                self._conclude(one, (messages.UNSTARTED, 0), Ending.KILLED)
 
-    def _conclude(self, one: ItemRun, report: tuple[str, int]) -> None:
-        """Decide what follows a run of which no process is left."""
+    def _conclude(self, one: ItemRun, report: tuple[str, int], otherwise: Ending) -> None:
+        """Decide what follows a run of which no process is left.
+
+        It was ended *otherwise* if neither by itself, nor by a signal, nor with its item.
+        """
         over = why_over(one.share)
-        outcome = run_outcome(report, self._interrupts, over or Ending.KILLED)
+        outcome = run_outcome(report, self._interrupts, over or otherwise)
         what = outcome.ending.value
         if outcome.ending is Ending.COMMAND_ENDED:
             what = f"ended with status {outcome.status}"
@@ -314,7 +317,7 @@ class _ItemRunner:
             return self._job.restart
         if outcome.ending is Ending.NOT_EXECUTED:
             return outcome.error in _SHORTAGES
-        return outcome.ending is Ending.KILLED
+        return outcome.ending in {Ending.KILLED, Ending.LAPSED}
 
     def _end_all(self) -> None:
         """End all commands without any grace, if there are some, give all up, and leave."""

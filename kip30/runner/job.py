@@ -95,6 +95,7 @@ class Ending(Enum):
     SHARE_LOST = "the share was lost"
     WANTED_BACK = "the share was wanted back"
     KILLED = "the command was killed with its guard"
+    LAPSED = "the lease was not renewed in time"
     WAITED = "not elected within the time to wait"
 
 

@@ -14,6 +14,8 @@ from kip30.runner.protocols import Contest, Term
 from kip30.runner.terminal import Terminal
 from kip30.runner.waiting import Poller, Say
 
+_ENDS_OF_TERM = {Ending.LOST, Ending.KILLED}
+
 
 def run(
     contest: Contest, job: Job, *, say: Say = lambda _line: None, owns_process: bool = False
@@ -65,7 +67,7 @@ class _Runner:
         while True:
             started_at = time.monotonic()
             outcome = self._turn()
-            if outcome and (outcome.ending != Ending.LOST or self._job.once):
+            if outcome and (outcome.ending not in _ENDS_OF_TERM or self._job.once):
                 return outcome
             if self._guard_end:
                 self._pause(time.monotonic() - started_at)
@@ -107,7 +109,11 @@ class _Runner:
         supervision = Supervision(term, guard, self._interrupts, terminal=self._terminal)
         command = TermCommand(self._job, term.epoch)
         report = supervision.run(command, self._contest.share_fd())
-        outcome = run_outcome(report or self._end_orphans(guard), self._interrupts, Ending.LOST)
+        is_killed = report is None
+        report = report or self._end_orphans(guard)
+        has_term = term.is_valid() and not term.lost.is_set()
+        otherwise = Ending.KILLED if is_killed and has_term else Ending.LOST
+        outcome = run_outcome(report, self._interrupts, otherwise)
         self._terminal.take_back(restores=outcome.ending is not Ending.COMMAND_ENDED)
         why = f": {term.ending_reason}" if outcome.ending is Ending.LOST else ""
         self._say(f"epoch {term.epoch} is over: {outcome.ending.value}{why}")

@@ -157,12 +157,14 @@ class _ShareRunner:
                 shared = self._workshare.share_fd()
                 report = supervision.run(command, shared, meanwhile=self._spare.provide)
                 # A guard that reports has no descendants left, so there is nothing to look for.
+                is_killed = report is None
                 report = report or self._end_orphans(guard)
         except BaseException:
             self._orphans.clear(self._spare.pids)
             self._terminal.take_back(restores=True)
             raise
-        outcome = run_outcome(report, self._interrupts, why_over(share) or Ending.KILLED)
+        otherwise = why_over(share) or (Ending.KILLED if is_killed else Ending.LAPSED)
+        outcome = run_outcome(report, self._interrupts, otherwise)
         self._terminal.take_back(restores=outcome.ending is not Ending.COMMAND_ENDED)
         self._say(f"generation {share.generation}: {outcome.ending.value}")
         return outcome

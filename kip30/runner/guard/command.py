@@ -13,10 +13,12 @@ Tether = tuple[socket.socket, socket.socket]
 """The guard's end and the runner's."""
 
 _GO = b"go"
-_RESET = (
+DEAF_TO = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
+    *(signal.SIGUSR1, signal.SIGUSR2),
 )
+"""Signals that a terminal, an operator or systemd may send to a guard, too."""
 _STDIN = 0
 _STOPS_OF_TERMINAL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _READY = b"ready"
@@ -34,14 +36,14 @@ class Dispositions:
         Signals that the runner was started with as blocked are unblocked: SIGCHLD has to arrive
         here, and the command, which inherits the mask, has to hear of its end.
         """
-        self._inherited = {n: signal.SIG_IGN for n in _RESET if _is_ignored(n)}
-        for number in _RESET:
+        self._inherited = {n: signal.SIG_IGN for n in DEAF_TO if _is_ignored(n)}
+        for number in DEAF_TO:
             signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def restore(self) -> None:
         """Give this process the dispositions the runner was started with."""
-        for number in (*_RESET, *_PYTHON_IGNORES):
+        for number in (*DEAF_TO, *_PYTHON_IGNORES):
             signal.signal(number, self._inherited.get(number, signal.SIG_DFL))
 
 

@@ -94,6 +94,18 @@ def test_a_signal_that_is_ignored_stays_so(shell: Shell) -> None:
     assert (shell.folder / "store").exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2], ids=lambda one: one.name)
+@pytest.mark.parametrize("module", ["kip30", "kip30.runner"])
+@pytest.mark.usefixtures("shell")
+def test_a_signal_for_the_command_does_not_end_a_runner_that_starts(
+    module: str, number: signal.Signals
+) -> None:
+    look = ("grep", "SigIgn", "/proc/self/status")
+    result = strike(module, "run", "--service=s", *look, number=number)
+    assert result.returncode == 0
+    assert not int(result.stdout.split()[1], 16) & 1 << (number - 1)
+
+
 FIRST_PROCESS = ("unshare", "--pid", "--fork", "--kill-child")
 """Runs a command as the first process of a new pid namespace, as in a container."""
 

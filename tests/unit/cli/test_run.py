@@ -148,7 +148,10 @@ def test_a_signal_reaches_the_command_and_its_status_counts(
 RUN = ("run", "--service=s")
 COORDINATE = ("coordinate", "--group=s", "--shards=1")
 UNTIL_TERM = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done"
-LATE = [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT]
+LATE = [
+    *(signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+]
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from kip30.cli._exit_codes import Status
 from kip30.runner import LOST_STATUS, WAITED_STATUS
+from kip30.runner.guard_handle import GuardHandle
 from kip30_conformance.polling import time_scale
 
-from .field import PATIENCE, TIMEOUT, Field, eventually, is_running
+from .field import PATIENCE, TIMEOUT, Field, eventually, is_running, parent
 
 SH = ("sh", "-c")
 LONG = 100 * TIMEOUT * time_scale()
@@ -106,7 +108,7 @@ def test_sockets_of_the_runner_are_the_commands(field: Field, receiver: str) -> 
     assert (listening == own, rest) == ((True, ["1"]) if receiver == "$$" else (False, ["1", "5"]))
 
 
-@pytest.mark.parametrize("ignored", [(), (signal.SIGHUP,)])
+@pytest.mark.parametrize("ignored", [(), (signal.SIGHUP,), (signal.SIGUSR1,)])
 def test_a_command_ignores_what_its_runner_was_started_to_ignore(
     field: Field, ignored: tuple[signal.Signals, ...]
 ) -> None:
@@ -115,7 +117,7 @@ def test_a_command_ignores_what_its_runner_was_started_to_ignore(
     for number, handler in before:
         signal.signal(number, handler)
     mask = int(runner.output()[0].split()[1], 16)
-    touched = [*SIGNALS, signal.SIGPIPE, signal.SIGXFSZ]
+    touched = [*SIGNALS, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGUSR1, signal.SIGUSR2]
     assert tuple(n for n in touched if mask & 1 << (n - 1)) == ignored
 
 
@@ -218,6 +220,35 @@ def test_a_runner_that_waits_keeps_waiting_at_a_signal_for_its_command(field: Fi
         second.send(number)
     first.process.communicate("go\n", timeout=PATIENCE * time_scale())
     assert second.wait() == 0
+
+
+@pytest.mark.parametrize("name", ["USR1", "USR2"])
+def test_a_signal_for_the_command_that_also_its_guard_gets_ends_nothing(
+    field: Field, name: str
+) -> None:
+    program = field.program("told", TOLD)
+    runner = field.start(program, name, timeout=LONG)
+    (pid,) = field.await_notes("up")
+    for one in (parent(pid), runner.pid):
+        os.kill(one, signal.Signals[f"SIG{name}"])
+    assert field.await_notes("told") == [pid]
+    runner.send(signal.SIGTERM)
+    assert runner.wait() == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("name", ["USR1", "USR2", "TERM"])
+def test_a_guard_that_starts_ends_at_no_signal_of_others(name: str) -> None:
+    with GuardHandle(()) as guard:
+        os.kill(guard.pid, signal.Signals[f"SIG{name}"])
+        eventually(lambda: "pidfd" in descriptors_of(guard.pid))
+        assert guard.is_alive()
+
+
+def descriptors_of(pid: int) -> str:
+    """Return the names of what the process has opened, in one text."""
+    with suppress(FileNotFoundError):
+        return " ".join(str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir())
+    return ""
 
 
 @pytest.mark.case("W08")

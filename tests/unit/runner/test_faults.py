@@ -99,6 +99,14 @@ def test_a_stopped_process_loses_the_command_before_the_lease(field: Field, faul
     assert field.overlaps() == []
 
 
+def test_a_guard_that_is_killed_is_no_lost_leadership(field: Field) -> None:
+    runner = field.start(timeout=LONG)
+    field.await_epoch(1)
+    kill_guard(runner)
+    runner.await_line("epoch 1 is over: the command was killed with its guard")
+    field.await_epoch(2)
+
+
 @pytest.mark.fault
 @pytest.mark.case("W05")
 def test_a_woken_runner_goes_back_to_waiting(field: Field) -> None:

@@ -211,6 +211,16 @@ def test_a_killed_guard_ends_its_own_item_s_command_alone(field: ShareField) -> 
     assert not field.times("gave-up-b-1")
 
 
+def test_an_item_that_is_not_renewed_has_no_killed_guard(field: ShareField) -> None:
+    field.give_each(a=1)
+    runner = start(field, timeout=TIMEOUT * time_scale())
+    field.await_item("a", 1)
+    field.give_each(a=1, renewed=0)
+    assert runner.process.stderr
+    line = next(one for one in runner.process.stderr if one.startswith("item a: "))
+    assert "the lease was not renewed in time" in line or "the share was lost" in line
+
+
 def test_the_next_command_has_the_guard_that_was_spare(field: ShareField) -> None:
     field.give_each(a=1)
     runner = start(field)

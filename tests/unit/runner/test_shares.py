@@ -196,6 +196,20 @@ def test_a_killed_guard_s_command_runs_again_for_the_same_share(field: ShareFiel
     assert not field.times("gave-up-1")
 
 
+def test_a_share_that_is_not_renewed_has_no_killed_guard(field: ShareField) -> None:
+    field.give(1, "a")
+    runner = field.start()
+    field.await_work(1)
+    field.give(1, "a", renewed=False)
+    assert runner.process.stderr
+    line = next(one for one in runner.process.stderr if one.startswith("generation 1: "))
+    # The guard ends the command some time before the lease ends.
+    assert line in {
+        "generation 1: the lease was not renewed in time\n",
+        "generation 1: the share was lost\n",
+    }
+
+
 def test_a_command_ends_by_notice_that_its_share_is_wanted_back(field: ShareField) -> None:
     field.give(1, "a")
     field.start(options=("--look=3600",), timeout=NO_LOOK)
