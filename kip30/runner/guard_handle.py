@@ -28,6 +28,8 @@ from kip30.runner.sealed_file import sealed
 _FOLDER = Path(__file__).parent
 # The runner's package is kept out of the guard's sight, or its start would import all of kip30.
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from guard.main import main; main()"
+_COERCED = "LC_CTYPE"
+_COERCED_TO = {"C.UTF-8", "C.utf8", "UTF-8"}
 _SECOND = 1_000_000_000
 _START_LIMIT = 5 * _SECOND
 _CLOSE_SECONDS = 2.0
@@ -172,9 +174,8 @@ class GuardHandle(Closeable):
             OSError: There is no memory or no descriptor left for the order. Nothing was started.
             ValueError: The command or its environment has a NUL in it. Nothing was started.
         """
-        order = orders.encode(
-            StartOrder(command.command, command.environment, uses_terminal=uses_terminal)
-        )
+        changes = {**_locale(), **command.environment}
+        order = orders.encode(StartOrder(command.command, changes, uses_terminal=uses_terminal))
         self._page.grace = _nanoseconds(command.grace_seconds)
         self._page.timeout = _nanoseconds(leased.timeout_seconds)
         self._page.beat = shared_memory.now()
@@ -272,6 +273,26 @@ def _spawn(passed: Sequence[int], descriptors: Sequence[int]) -> subprocess.Pope
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _locale() -> dict[str, str | None]:
+    """Return the variable that Python sets for itself, as this process was started with it.
+
+    In a locale that is not UTF-8 (PEP 538), in this process and again in the guard.
+    """
+    value = os.environ.get(_COERCED)
+    return {_COERCED: _at_start(_COERCED, value) if value in _COERCED_TO else value}
+
+
+def _at_start(name: str, now: str) -> str | None:
+    """Return the variable as this process was started with it; *now* if that is unknown."""
+    try:
+        variables = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return now
+    beginning = os.fsencode(f"{name}=")
+    found = (one.removeprefix(beginning) for one in variables if one.startswith(beginning))
+    return next(map(os.fsdecode, found), None)
 
 
 def _has_ended(child: int, timeout: float) -> bool:

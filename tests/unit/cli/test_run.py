@@ -1,6 +1,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -28,6 +29,28 @@ def test_the_command_finds_itself_leading(shell: Shell) -> None:
 
 def test_the_command_needs_no_dashes_before_it_and_keeps_its_options(shell: Shell) -> None:
     assert shell.finish(*run("echo", "--service", "-n", "x")).stdout == b"--service -n x\n"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"LC_CTYPE": "C.UTF-8"},
+        {"LC_CTYPE": "C"},
+        {"LC_ALL": "C"},
+        {"PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONCOERCECLOCALE": "0", "LC_CTYPE": "C"},
+    ],
+    ids=str,
+)
+def test_the_command_has_the_runners_environment(shell: Shell, more: dict[str, str]) -> None:
+    names = ("PATH", "KIP30_CONFIG", "KIP30_TIME_SCALE")
+    given = {name: os.environ[name] for name in names if name in os.environ}
+    given |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **more}
+    shown = shell.finish(*run("--", "env", "-0"), env=given).stdout.decode()
+    seen = dict(one.split("=", 1) for one in shown.split("\0")[:-1])
+    term = {"KIP30_SERVICE": "s", "KIP30_CANDIDATE": "n1", "KIP30_EPOCH": "1"}
+    assert seen == {**given, **term}
 
 
 def test_stdin_is_the_commands(shell: Shell) -> None:
