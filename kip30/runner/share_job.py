@@ -77,9 +77,9 @@ class ShareCommand(Closeable):
         self.grace_seconds: float = job.grace_seconds
         self._job = job
         self._share = share
-        self._file = sealed(
-            "kip30-share", os.fsencode("".join(f"{item}\n" for item in share.items))
-        )
+        lines = os.fsencode("".join(f"{item}\n" for item in share.items))
+        # Readable by all: only a process of this user finds it, but may change its user then.
+        self._file = sealed("kip30-share", lines, mode=0o444)
 
     @property
     def environment(self) -> Mapping[str, str | None]:
@@ -87,8 +87,9 @@ class ShareCommand(Closeable):
 
         ``KIP30_SHARE`` has the items with blanks between. It is not set if it would be longer than
         `MAX_SHARE_BYTES`, or if an item has a blank in it; ``KIP30_SHARE_FILE`` names a file with
-        one item a line in any case, which is there as long as this process. ``KIP30_GUARD``
-        names the holder of the share, for writes that must be refused once it is another's.
+        one item a line in any case, which is there as long as this process, and can be opened by
+        processes of its user alone. ``KIP30_GUARD`` names the holder of the share, for writes that
+        must be refused once it is another's.
         """
         share = self._share
         return {

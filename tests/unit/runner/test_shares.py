@@ -47,6 +47,18 @@ def test_a_command_finds_its_share_in_the_environment(
     assert output[1:] == ["a b:c ü", "a", "b:c", "ü"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may take another user id")
+@pytest.mark.parametrize("file", ["-", "/dev/stdin"])
+def test_a_command_that_changes_its_user_reads_its_share_from_stdin(
+    field: ShareField, file: str
+) -> None:
+    field.give(1, "a b", "c")
+    other = f"setpriv --reuid 65534 --clear-groups cat {file}"
+    runner = field.start(*SH, f'exec {other} < "$KIP30_SHARE_FILE"')
+    assert runner.output()[0].splitlines() == ["a b", "c"]
+    assert runner.wait() == 0
+
+
 @pytest.mark.parametrize(
     "items",
     [["a b", "c"], ["a\tb"], ["x" * 99] * 700],
