@@ -1,5 +1,6 @@
-"""Standard streams that the parent process has closed."""
+"""Standard streams as kip30 needs them: open, and written as a whole."""
 
+import io
 import os
 import sys
 
@@ -21,6 +22,18 @@ def occupy_standard_streams() -> None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  stays open
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  stays open
+
+
+def buffer_output() -> None:
+    """Put a buffer before stdout if Python was started without one, as by ``PYTHONUNBUFFERED``.
+
+    Without one a write that the system cuts short, because the disk is full, is no error: the rest
+    would be lost. Every line is flushed all the same.
+    """
+    stdout = sys.stdout
+    if isinstance(getattr(stdout, "buffer", None), io.RawIOBase):
+        encoding, errors = stdout.encoding, stdout.errors
+        sys.stdout = open(1, "w", 1, encoding, errors, closefd=False)  # noqa: SIM115  stays open
 
 
 def _is_open(descriptor: int) -> bool:

@@ -14,7 +14,7 @@ from kip30.cli._failures import guarded, set_up_logging
 from kip30.cli._groups import Commands
 from kip30.cli._help_texts import with_help
 from kip30.cli._signals import UnwindingOnSignals
-from kip30.cli._standard_streams import occupy_standard_streams
+from kip30.cli._standard_streams import buffer_output, occupy_standard_streams
 from kip30.cli._store_options import StoreChoice, store_options
 
 COMMANDS = {
@@ -102,6 +102,7 @@ def program(context: click.Context, choice: StoreChoice) -> None:
 def main() -> NoReturn:
     """Run the command line and exit."""
     occupy_standard_streams()
+    buffer_output()
     set_up_logging()
     with UnwindingOnSignals():
         program.main(prog_name="kip30")

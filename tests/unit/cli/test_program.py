@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from kip30_conformance.polling import time_scale
 from .shell import PATIENCE_SECONDS, Shell, ended, eventually, line_of
 
 SLOW_TO_IMPORT = ("asyncio", "javaproperties", "rich", "sqlite3", "stevedore")
+LARGEST_FILE = 50_000_000  # above the files of a store
+SPACE_LEFT = 100
 TELL_IMPORTED = """
 import sys
 from kip30.cli.program import program
@@ -149,6 +152,31 @@ def test_a_full_disk_is_an_error(shell: Shell) -> None:
         result = shell.finish("backends", stdout=full)
     assert result.returncode == Status.SYSTEM
     assert result.stderr == b"kip30: No space left on device\n"
+
+
+def limit_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("words", [(), ("--json",)], ids=["raw", "json"])
+def test_a_disk_that_fills_up_in_a_value_is_an_error(
+    shell: Shell, words: tuple[str, ...], unbuffered: str
+) -> None:
+    shell("kv", "put", "n/k", "-", stdin=b"x" * 200_000)
+    out = shell.folder / "out"
+    out.touch()
+    os.truncate(out, LARGEST_FILE - SPACE_LEFT)
+    with out.open("ab") as full:
+        result = shell.finish(
+            *("kv", "get", "n/k", *words),
+            stdout=full,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            preexec_fn=limit_files,
+        )
+    assert out.stat().st_size == LARGEST_FILE
+    assert result.returncode == Status.SYSTEM
+    assert b"File too large" in result.stderr
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
