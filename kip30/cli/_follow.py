@@ -1,4 +1,8 @@
-"""Watches: events of listeners, handed to the main thread until a signal ends that."""
+"""Watches: events of listeners, handed to the main thread until a signal ends that.
+
+Meanwhile the store is asked now and then whether it answers: an outage is printed once, and a store
+that was replaced ends the watch, because no listener is called any more.
+"""
 
 import select
 import signal
@@ -9,6 +13,9 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple, TypeVar
 
 from kip30.cli._exit_codes import Status, after_signal
+from kip30.cli._failures import explain, say
+from kip30.errors import UnavailableError
+from kip30.locator import PluginLocator
 
 E = TypeVar("E")
 
@@ -24,36 +31,75 @@ class _End(NamedTuple):
     status: int
 
 
-def watch(listen: Listen[E], show: Show[E]) -> int:
+def watch(locator: PluginLocator, listen: Listen[E], show: Show[E]) -> int:
     """Do as `stay`, but end with `Status.OK` when stdout is closed."""
     events = SimpleQueue[E | _End]()
     threading.Thread(target=_await_hangup, args=(events.put,), daemon=True).start()
-    return _stay(events, listen, show)
+    return _stay(locator, events, listen, show)
 
 
-def stay(listen: Listen[E], show: Show[E]) -> int:
+def stay(locator: PluginLocator | None, listen: Listen[E], show: Show[E]) -> int:
     """Show every event until SIGINT, SIGTERM or SIGHUP and return the exit code.
 
     Args:
+        locator: The open store; None if there is none.
         listen: Given a listener, registers it. It stays registered until the store is closed.
         show: Shows one event, on this thread.
+
+    Raises:
+        AuthenticationError, StoreError: The store rejects the credentials now, or was replaced or
+            removed.
     """
-    return _stay(SimpleQueue[E | _End](), listen, show)
+    return _stay(locator, SimpleQueue[E | _End](), listen, show)
 
 
-def _stay(events: "SimpleQueue[E | _End]", listen: Listen[E], show: Show[E]) -> int:
+def _stay(
+    locator: PluginLocator | None,
+    events: "SimpleQueue[E | _End]",
+    listen: Listen[E],
+    show: Show[E],
+) -> int:
+    outages = _Outages(locator)
     with _notified_of_signals(events.put):
         listen(events.put)
-        while not isinstance(event := _next(events), _End):
+        while not isinstance(event := _next(events, outages), _End):
             show(event)
     return event.status
 
 
-def _next(events: "SimpleQueue[E | _End]") -> E | _End:
+class _Outages:
+    """Prints each outage of the store once."""
+
+    def __init__(self, locator: PluginLocator | None) -> None:
+        from kip30.runner.retried_call import StoreProbe  # noqa: PLC0415  slow to import
+
+        self._probe = None if locator is None else StoreProbe(locator)
+        self._is_known = False
+
+    def look(self) -> None:
+        """Print an outage that has begun.
+
+        Raises:
+            Kip30Error: It is none that can end.
+        """
+        if self._probe is None:
+            return
+        try:
+            self._probe.check()
+        except UnavailableError as error:
+            if not self._is_known:
+                say(f"waiting for the store: {explain(error).what}")
+            self._is_known = True
+        else:
+            self._is_known = False
+
+
+def _next(events: "SimpleQueue[E | _End]", outages: _Outages) -> E | _End:
     # A signal that comes just before a wait begins does not end it, so no wait may be unlimited.
     while True:
         with suppress(Empty):
             return events.get(timeout=_LOOK_SECONDS)
+        outages.look()
 
 
 def _await_hangup(tell: Callable[[_End], object]) -> None:

@@ -37,7 +37,8 @@ def command(choice: StoreChoice, group: str, *, watching: bool, as_json: bool) -
     show = _show_json if as_json else _show
     with choice.open() as locator:
         if watching:
-            return watch(partial(_follow, locator, group), partial(_show_next, group, show))
+            follow = partial(_follow, locator, group)
+            return watch(locator, follow, partial(_show_next, group, show))
         found = describe_group(locator, group)
     if found is None and not as_json:
         say(f"there is no group {group!r} that divides work — `kip30 coordinate` makes one")

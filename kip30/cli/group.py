@@ -89,7 +89,7 @@ def join(choice: StoreChoice, group: str, *, member: str, data: bytes) -> int:
                 raise MemberExistsError(line)
             say(line)
 
-        return stay(join_with, show)
+        return stay(locator, join_with, show)
 
 
 @command.command("watch")
@@ -104,7 +104,7 @@ def watch_group(choice: StoreChoice, group: str, *, as_json: bool) -> int:
     with choice.open() as locator:
         membership = locator.group_membership(group, BYTES)
         listen = partial(membership.add_listener, initial=True)
-        return watch(listen, partial(_show, as_json=as_json))
+        return watch(locator, listen, partial(_show, as_json=as_json))
 
 
 def _show(change: MembershipChange[bytes], *, as_json: bool) -> None:

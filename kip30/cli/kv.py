@@ -218,10 +218,9 @@ def watch_key(choice: StoreChoice, key: str, *, keys: bool, as_json: bool) -> in
         registry = locator.listener_registry(BYTES)
         if keys:
             listen = partial(_listen_to_keys, registry, key)
-            return watch(listen, partial(_show_keys, as_json=as_json))
-        return watch(
-            partial(_listen_to_value, registry, key), partial(_show_value, as_json=as_json)
-        )
+            return watch(locator, listen, partial(_show_keys, as_json=as_json))
+        listen_to_value = partial(_listen_to_value, registry, key)
+        return watch(locator, listen_to_value, partial(_show_value, as_json=as_json))
 
 
 def _listen_to_value(

@@ -11,6 +11,7 @@ from kip30.cli._follow import watch
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.codecs import BYTES
 from kip30.election import Leader, LeaderChange, LeaderElection
+from kip30.locator import PluginLocator
 
 _WIDTHS = (24, 6)
 
@@ -31,7 +32,7 @@ def command(choice: StoreChoice, service: str, *, watching: bool, as_json: bool)
     with choice.open() as locator:
         election = locator.leader_election(service, BYTES)
         if watching:
-            return _watch(election, as_json=as_json)
+            return _watch(locator, election, as_json=as_json)
         leader = election.get_leader()
     if leader is None and not as_json:
         say(f"{service!r} has no leader — `kip30 leader {service} --watch` waits for one")
@@ -42,11 +43,11 @@ def command(choice: StoreChoice, service: str, *, watching: bool, as_json: bool)
     return Status.REFUSED if leader is None else Status.OK
 
 
-def _watch(election: LeaderElection[bytes], *, as_json: bool) -> int:
+def _watch(locator: PluginLocator, election: LeaderElection[bytes], *, as_json: bool) -> int:
     def show(change: LeaderChange[bytes]) -> None:
         _show(change.service, change.leader, as_json=as_json)
 
-    return watch(partial(election.add_listener, initial=True), show)
+    return watch(locator, partial(election.add_listener, initial=True), show)
 
 
 def _show(service: str, leader: Leader[bytes] | None, *, as_json: bool) -> None:

@@ -54,7 +54,7 @@ def up(store: str, *, nodes: int, folder: Path | None) -> int:
         for key, value in ensemble.settings().items():
             click.echo(f"{key}={value}")
         say(f"{store} {ensemble.version} is running; use stdout as --config; Ctrl-C ends it")
-        return stay(lambda _: None, lambda _: None)
+        return stay(None, lambda _: None, lambda _: None)
 
 
 command.add_command(storm.command)

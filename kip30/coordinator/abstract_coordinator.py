@@ -185,6 +185,17 @@ class AbstractCoordinator(MemberStatus, Closeable):
                 self._thread = None
                 raise
 
+    @property
+    def poll_failure(self) -> Exception | None:
+        """What the last poll of the thread of `start` has raised, which is retried; else None.
+
+        Also the error of the store for which the member tries its last request again.
+        """
+        thread, parts = self._thread, self._present()
+        if thread is not None and thread.failure is not None:
+            return thread.failure
+        return None if parts is None else parts.member.trouble
+
     def request_rejoin(self, reason: str) -> None:
         """Report that `metadata` has changed, so that a round is needed. Any thread may call.
 

@@ -14,7 +14,7 @@ from kip30.coordinator.records import (
     MemberRecord,
     StateRecord,
 )
-from kip30.coordinator.store_requests import read_assignments
+from kip30.coordinator.store_requests import read_assignments, unreadable_as_store_error
 from kip30.coordinator.work_items import name_of_topic
 from kip30.errors import CodecError
 from kip30.locator import PluginLocator
@@ -76,10 +76,11 @@ def describe_group(locator: PluginLocator, group_id: str) -> GroupDescription | 
     Raises:
         InvalidNameError: *group_id* is not a valid name.
         UnavailableError: The store did not answer by the operation timeout.
-        CodecError: The state is of another version of kip30, or damaged.
+        StoreError: The state is of another version of kip30, or damaged.
     """
     keys = GroupKeys(group_id)
-    found = locator.storage(STATE).get(keys.state)
+    with unreadable_as_store_error():
+        found = locator.storage(STATE).get(keys.state)
     members = locator.group_membership(keys.group, MEMBER).membership()
     if found is None and not members:
         return None

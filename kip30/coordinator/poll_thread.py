@@ -13,7 +13,11 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 class PollThread:
-    """Polls until its coordinator is closed, or has ended."""
+    """Polls until its coordinator is closed, or has ended.
+
+    Attributes:
+        failure: What the last poll has raised; None if it has returned.
+    """
 
     def __init__(
         self,
@@ -33,6 +37,7 @@ class PollThread:
         self._closing = closing
         self._is_over = is_over
         self._clock = clock
+        self.failure: Exception | None = None
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     def start(self) -> None:
@@ -58,12 +63,14 @@ class PollThread:
         while not self._closing.is_set():
             try:
                 self._poll()
+                self.failure = None
                 retry.succeeded()
             except Exception as error:
                 if isinstance(error, Kip30Error) and self._is_over():
                     if not isinstance(error, ClosedError):
                         log.error("a group member has ended: %s", error)  # noqa: TRY400  an answer
                     return
+                self.failure = error
                 log.exception("poll failed; polling again after a pause")
                 retry.failed()
                 self._closing.wait(max(0.0, retry.due - self._clock.now()))

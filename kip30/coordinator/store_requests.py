@@ -4,8 +4,8 @@ Nothing is decided here, and no answer is kept. Every method may raise `Unavaila
 was done), `OutcomeUnknownError`, and `ClosedError` or `LifecycleError` of the locator.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 
 from typing_extensions import override
 
@@ -27,7 +27,13 @@ from kip30.driver import Capability
 from kip30.driver.clock import Clock
 from kip30.driver.closeable import Closeable
 from kip30.driver.records import Condition, Version
-from kip30.errors import KeyMissingError, NotMemberError, NotNominatedError
+from kip30.errors import (
+    CodecError,
+    KeyMissingError,
+    NotMemberError,
+    NotNominatedError,
+    StoreError,
+)
 from kip30.listeners import ValueChange
 from kip30.locator import PluginLocator
 from kip30.membership import Members, MembershipChange
@@ -74,9 +80,13 @@ class GroupRequests(Closeable):
 
         The instance is read after the state: if it is the member's own then, it was so when the
         state was read, because a member that has lost its instance never gets it back.
+
+        Raises:
+            StoreError: The state is of another version of kip30, or damaged.
         """
         sent_at = self.clock.now()
-        found = self._states.get(self._keys.state)
+        with unreadable_as_store_error():
+            found = self._states.get(self._keys.state)
         holder = None
         if self._instance_key:
             held = self._texts.get(self._instance_key)
@@ -239,6 +249,15 @@ class GroupRequests(Closeable):
         with ExitStack() as closing:  # which closes all, also if one is interrupted
             for handle in reversed((*handles, self._states, self._texts, self._parts)):
                 closing.callback(handle.close)
+
+
+@contextmanager
+def unreadable_as_store_error() -> Generator[None]:
+    """Raise `StoreError` for a record that cannot be read: no caller has a codec to correct."""
+    try:
+        yield
+    except CodecError as error:
+        raise StoreError(str(error)) from error
 
 
 def present_members(members: Members[MemberRecord]) -> tuple[PresentMember, ...]:

@@ -21,14 +21,18 @@ from kip30.coordinator import (
 )
 from kip30.driver.closeable import Closeable
 from kip30.errors import (
+    AuthenticationError,
     ClosedError,
     LifecycleError,
     NotMemberError,
+    OutcomeUnknownError,
+    StoreError,
+    UnavailableError,
     UnsupportedError,
 )
 from kip30.locator import PluginLocator
 from kip30.runner.item_lists import ItemList
-from kip30.runner.retried_call import RetriedCall, refuse_overlap
+from kip30.runner.retried_call import RetriedCall, StoreProbe, refuse_overlap
 from kip30.runner.share_protocols import HeldShare
 
 _SLOW_END_SECONDS = 5.0
@@ -40,6 +44,8 @@ _HEARTBEATS = 4
 _REFRESH_SECONDS = 300.0
 """How often the leader looks at a list that notifies it of changes anyway."""
 _LOOK_SECONDS = 0.01
+_OF_THE_STORE = (AuthenticationError, OutcomeUnknownError, StoreError, UnavailableError)
+"""Errors of a poll that tell why there is no share; the poll is retried after all of them."""
 
 S = TypeVar("S", bound="GroupShare")
 
@@ -217,6 +223,11 @@ class Handover(ABC, Generic[S]):
                     return None
                 self._changed.wait(min(left, _LOOK_SECONDS))
 
+    def is_idle(self) -> bool:
+        """Return whether the runner has nothing, and there is nothing to hand out."""
+        with self._changed:
+            return not (self._has_any() or self.ready())
+
     def close(self) -> None:
         """Stop waiting for the runner: it has ended."""
         with self._changed:
@@ -247,6 +258,7 @@ class GroupHandle(Closeable, Generic[S]):
         self._is_open = False
         self._notify: Callable[[], None] = _nothing
         self._entry = RetriedCall(self._enter)
+        self._probe = StoreProbe(self._locator)
         # The present member; None before the first, and after `leave`.
         self._entered: Entered[S] | None = None
 
@@ -263,7 +275,12 @@ class GroupHandle(Closeable, Generic[S]):
             FencedInstanceError: Another process has taken the instance.
         """
         entered = self._entered = self._entry.result(timeout)
-        return None if entered is None else entered.handover.take(entered.member, timeout)
+        if entered is None:
+            return None
+        share = entered.handover.take(entered.member, timeout)
+        if share is None and entered.handover.is_idle():
+            self._check_store(entered.member)
+        return share
 
     def has_tried(self) -> bool:
         """Return whether an attempt to join ended or timed out; see `kip30.runner.Workshare`."""
@@ -305,6 +322,12 @@ class GroupHandle(Closeable, Generic[S]):
         """Leave, and close the store."""
         self.leave()
         self._locator.close()
+
+    def _check_store(self, member: ListMember) -> None:
+        """Raise why *member*, which has nothing, may wait in vain; else do nothing."""
+        if isinstance(member.poll_failure, _OF_THE_STORE):
+            raise member.poll_failure
+        self._probe.check()
 
     def _enter(self) -> Entered[S]:
         if not self._is_open:

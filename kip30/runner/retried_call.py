@@ -7,10 +7,16 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
+from kip30.codecs import BYTES
 from kip30.driver import Backend, Capability
 from kip30.errors import Kip30Error, UnsupportedError
+from kip30.locator import PluginLocator
 
 T = TypeVar("T")
+
+_PROBE_SECONDS = 3.0
+_PROBED_KEY = "kip30-probe"
+"""A key to read. It need not exist: the answer counts, and not the value."""
 
 
 class RetriedCall(Generic[T]):
@@ -63,6 +69,42 @@ class RetriedCall(Generic[T]):
         self._begun = math.inf
 
 
+class StoreProbe:
+    """Finds out whether an open store still answers, for callers that only wait. Not thread-safe.
+
+    A listener has no other way to learn that its store was replaced, and that it is called no more.
+    """
+
+    def __init__(self, locator: PluginLocator) -> None:
+        """Read nothing before `check`."""
+        self._read: RetriedCall[bool] = RetriedCall(lambda: _has_answered(locator))
+        self._due = 0.0
+        # What the last read has raised; None if it was answered.
+        self._error: Kip30Error | None = None
+
+    def check(self) -> None:
+        """Begin a read if one is due, on a thread of its own, and raise what the last one raised.
+
+        Raises:
+            UnavailableError: The store did not answer within its operation timeout. It may again.
+            AuthenticationError, StoreError: It rejects the credentials, or cannot be used as it is.
+        """
+        if time.monotonic() >= self._due:
+            self._look()
+        if self._error is not None:
+            raise self._error
+
+    def _look(self) -> None:
+        try:
+            if self._read.result(0.0) is None:
+                return
+            self._error = None
+        except Kip30Error as error:
+            self._error = error
+        self._read.forget()
+        self._due = time.monotonic() + _PROBE_SECONDS
+
+
 def refuse_overlap(backend: Backend) -> None:
     """Raise if another process could continue before a guard has ended the command of this one.
 
@@ -74,6 +116,11 @@ def refuse_overlap(backend: Backend) -> None:
             f"with these settings store {backend.name!r} frees the term of a killed runner before"
             " its command has ended (embedded: set plugin.embedded.liveness to ofd)"
         )
+
+
+def _has_answered(locator: PluginLocator) -> bool:
+    locator.storage(BYTES).get(_PROBED_KEY)
+    return True
 
 
 def _in_background(work: Callable[[], T]) -> Future[T]:

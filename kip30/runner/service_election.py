@@ -9,7 +9,7 @@ from kip30.driver.closeable import Closeable
 from kip30.election import LeaderElection
 from kip30.errors import NotNominatedError, UnsupportedError, UsageError
 from kip30.locator import PluginLocator
-from kip30.runner.retried_call import RetriedCall, refuse_overlap
+from kip30.runner.retried_call import RetriedCall, StoreProbe, refuse_overlap
 from kip30.runtime.candidacy import Leadership
 
 
@@ -28,12 +28,15 @@ class StoreContest(Closeable):
         self._locator = PluginLocator()
         self._election: LeaderElection[str] | None = None
         self._entry = RetriedCall(self._enter)
+        self._probe = StoreProbe(self._locator)
         self._term: Leadership | None = None
 
     def wait(self, timeout: float) -> Leadership | None:
         """Become a candidate and wait for a term; see `kip30.runner.Contest`."""
         election = self._entry.result(timeout)
         self._term = election.wait_elected(self._candidate, timeout) if election else None
+        if election and self._term is None:
+            self._probe.check()
         return self._term
 
     def has_tried(self) -> bool:

@@ -1,11 +1,18 @@
 import json
 import os
 import signal
+import threading
+from collections.abc import Callable
 
 import pytest
 
+from kip30 import PluginLocator
+from kip30.cli import _follow
 from kip30.cli._exit_codes import Status
+from kip30.runner import retried_call
+from kip30_conformance.driver_faults import DriverFault, Effect
 from kip30_conformance.polling import time_scale
+from tests.embedded_faults import faults_of
 
 from .shell import PATIENCE_SECONDS, Shell, ended, eventually, line_of
 
@@ -82,3 +89,39 @@ def test_a_key_set_in_json_begins_with_all_keys(shell: Shell) -> None:
         seen = json.loads(line_of(watch.stdout))
         watch.terminate()
     assert seen == {"namespace": "n", "added": ["n/a"], "removed": [], "keys": ["n/a"]}
+
+
+class OverError(Exception):
+    """Ends a watch of a test."""
+
+
+def test_each_outage_is_printed_once(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(_follow, "say", said.append)
+    monkeypatch.setattr(retried_call, "_PROBE_SECONDS", 0.01)
+    shell.configure(plugin_operation_timeout_ms=200)
+    with PluginLocator().startup(str(shell.properties)) as locator:
+        faults = faults_of(locator.backend)
+
+        def strike_reads(number: int) -> None:
+            before = faults.counted()
+            eventually(lambda: faults.counted() >= before + number)
+
+        def interrupt_twice(tell: Callable[[str], object]) -> None:
+            for _ in range(2):
+                with faults.cut_off():
+                    strike_reads(3)
+                faults.add(DriverFault(operation="storage.read", effect=Effect.DELAY, times=2))
+                strike_reads(2)
+            tell("over")
+
+        def listen(tell: Callable[[str], object]) -> None:
+            threading.Thread(target=interrupt_twice, args=(tell,), daemon=True).start()
+
+        def end(_event: str) -> None:
+            raise OverError
+
+        with pytest.raises(OverError):
+            _follow.stay(locator, listen, end)
+    assert len(said) == 2
+    assert all(line.startswith("waiting for the store: ") for line in said)
