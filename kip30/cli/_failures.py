@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import select
 import sys
 import traceback
 from collections.abc import Callable
@@ -115,7 +116,11 @@ def guarded(run: Callable[[], object]) -> int:
     except BrokenPipeError:
         _forget_output()
         return Status.OK
+    except SystemExit:  # of a signal
+        _forget_unread()
+        raise
     except (KeyboardInterrupt, click.Abort):
+        _forget_unread()
         return Status.INTERRUPTED
     except Exception as error:  # noqa: BLE001  a command line shows no traceback
         return _report(error)
@@ -195,5 +200,25 @@ def _os_message(error: OSError) -> str:
 
 def _forget_output() -> None:
     """Prevent a second attempt, and a second error, for output that could not be written."""
-    with suppress(io.UnsupportedOperation), Path(os.devnull).open("wb") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    with suppress(io.UnsupportedOperation):
+        _forget(sys.stdout.fileno())
+
+
+def _forget_unread() -> None:
+    """Prevent a second attempt, at exit, for output that a signal has interrupted.
+
+    That one would wait without limit for a reader that does not read. Every command flushes what
+    it prints, so nothing else is lost. Messages may be on their way to a reader that does read.
+    """
+    _forget_output()
+    with suppress(io.UnsupportedOperation):
+        descriptor = sys.stderr.fileno()
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        if not poll.poll(0):
+            _forget(descriptor)
+
+
+def _forget(descriptor: int) -> None:
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), descriptor)

@@ -7,10 +7,11 @@ that was replaced ends the watch, because no listener is called any more.
 import select
 import signal
 import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, TypeVar
+from types import FrameType
+from typing import Any, NamedTuple, Self, TypeVar
 
 from kip30.cli._exit_codes import Status, after_signal
 from kip30.cli._failures import explain, say
@@ -60,10 +61,10 @@ def _stay(
     show: Show[E],
 ) -> int:
     outages = _Outages(locator)
-    with _notified_of_signals(events.put):
+    with _EndingBySignals(events.put) as signals:
         listen(events.put)
         while not isinstance(event := _next(events, outages), _End):
-            show(event)
+            signals.show(show, event)
     return event.status
 
 
@@ -110,16 +111,43 @@ def _await_hangup(tell: Callable[[_End], object]) -> None:
     tell(_End(Status.OK))
 
 
-@contextmanager
-def _notified_of_signals(tell: Callable[[_End], object]) -> Generator[None]:
-    # Putting into a SimpleQueue is safe in a signal handler, as it is in no other queue.
-    heard = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
-    before = {
-        number: signal.signal(number, lambda got, _frame: tell(_End(after_signal(got))))
-        for number in heard
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+class _EndingBySignals:
+    """While this lasts, a signal ends the watch: between events as an event, and in one at once.
+
+    What shows an event may wait without limit, for a reader of the output that does not read. So
+    the signal does there what it does in other commands: it raises.
+    """
+
+    def __init__(self, tell: Callable[[_End], object]) -> None:
+        # Putting into a SimpleQueue is safe in a signal handler, as it is in no other queue.
+        self._tell = tell
+        self._before: dict[int, Any] = {}
+        self._is_ending = False
+        self._is_showing = False
+
+    def __enter__(self) -> Self:
+        for number in _ENDING:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def show(self, show: Show[E], event: E) -> None:
+        """Show *event*, unless a signal has come."""
+        self._is_showing = True
+        try:
+            if not self._is_ending:
+                show(event)
+        finally:
+            self._is_showing = False
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._is_ending = True  # first: the next event may be about to be shown
+        before = self._before.get(number)
+        if self._is_showing and callable(before):
+            before(number, frame)
+        else:
+            self._tell(_End(after_signal(number)))

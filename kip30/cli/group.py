@@ -81,7 +81,7 @@ def join(choice: StoreChoice, group: str, *, member: str, data: bytes) -> int:
                 on_rejoined=lambda _: tell(_REJOINED),
                 on_evicted=lambda _: tell(_EVICTED),
             )
-            show(_JOINED)
+            tell(_JOINED)
 
         def show(news: str) -> None:
             line = news.format(group=group, member=member)

@@ -1,8 +1,11 @@
+import fcntl
 import json
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -125,3 +128,57 @@ def test_each_outage_is_printed_once(shell: Shell, monkeypatch: pytest.MonkeyPat
             _follow.stay(locator, listen, end)
     assert len(said) == 2
     assert all(line.startswith("waiting for the store: ") for line in said)
+
+
+def is_blocked(pid: int) -> bool:
+    """Return whether a process waits in a write into a pipe."""
+    return "pipe_write" in Path(f"/proc/{pid}/wchan").read_text()
+
+
+@pytest.fixture
+def unread_pipe() -> Iterator[int]:
+    """Give the writing end of a pipe that nothing reads, and that has room for one value."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    yield writing
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("kv", "watch", "n/k"),
+        ("kv", "watch", "n/k", "--json"),
+        ("kv", "watch", "n", "--keys"),
+        ("kv", "list", "n"),
+        ("kv", "get", "n/k"),
+    ],
+    ids=" ".join,
+)
+def test_a_signal_ends_a_command_that_nobody_reads(
+    shell: Shell, words: tuple[str, ...], number: signal.Signals, unread_pipe: int
+) -> None:
+    shell("kv", "put", "n/k", "-", stdin=b"x" * 100_000)
+    for key in range(20):
+        shell("kv", "put", f"n/{key}{'k' * 250}", "")
+    with ended(shell.start(*words, stdout=unread_pipe)) as command:
+        eventually(lambda: is_blocked(command.pid))
+        command.send_signal(number)
+        status = command.wait(PATIENCE_SECONDS * time_scale())
+        assert command.stderr is not None
+        assert (status, command.stderr.read()) == (128 + number, b"")
+
+
+def test_a_signal_ends_a_member_whose_messages_nobody_reads(shell: Shell, unread_pipe: int) -> None:
+    os.set_blocking(unread_pipe, False)
+    with suppress(BlockingIOError):
+        while os.write(unread_pipe, b"x" * 512):
+            pass
+    os.set_blocking(unread_pipe, True)
+    with ended(shell.start("group", "join", "g", "--id", "m", stderr=unread_pipe)) as member:
+        eventually(lambda: shell("group", "list", "g").stdout.startswith("m\t"))
+        member.terminate()
+        assert member.wait(PATIENCE_SECONDS * time_scale()) == 128 + signal.SIGTERM
+    assert shell("group", "list", "g").stdout == ""
