@@ -15,12 +15,22 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from kip30.cli._exit_codes import Status, after_signal
 from kip30.cli._failures import explain, say
-from kip30.errors import UnavailableError
+from kip30.errors import Kip30Error, UnavailableError
 from kip30.locator import PluginLocator
 
 E = TypeVar("E")
 
-Listen = Callable[[Callable[[E], object]], object]
+
+class Outage(NamedTuple):
+    """An event: what the listener does itself failed with *error*, and is tried again.
+
+    Once for each outage.
+    """
+
+    error: Kip30Error
+
+
+Listen = Callable[[Callable[[E | Outage], object]], object]
 Show = Callable[[E], object]
 
 _STDOUT = 1
@@ -34,7 +44,7 @@ class _End(NamedTuple):
 
 def watch(locator: PluginLocator, listen: Listen[E], show: Show[E]) -> int:
     """Do as `stay`, but end with `Status.OK` when stdout is closed."""
-    events = SimpleQueue[E | _End]()
+    events = SimpleQueue[E | Outage | _End]()
     threading.Thread(target=_await_hangup, args=(events.put,), daemon=True).start()
     return _stay(locator, events, listen, show)
 
@@ -51,12 +61,12 @@ def stay(locator: PluginLocator | None, listen: Listen[E], show: Show[E]) -> int
         AuthenticationError, StoreError: The store rejects the credentials now, or was replaced or
             removed.
     """
-    return _stay(locator, SimpleQueue[E | _End](), listen, show)
+    return _stay(locator, SimpleQueue[E | Outage | _End](), listen, show)
 
 
 def _stay(
     locator: PluginLocator | None,
-    events: "SimpleQueue[E | _End]",
+    events: "SimpleQueue[E | Outage | _End]",
     listen: Listen[E],
     show: Show[E],
 ) -> int:
@@ -64,7 +74,10 @@ def _stay(
     with _EndingBySignals(events.put) as signals:
         listen(events.put)
         while not isinstance(event := _next(events, outages), _End):
-            signals.show(show, event)
+            if isinstance(event, Outage):
+                signals.show(outages.begin, event.error)
+            else:
+                signals.show(show, event)
     return event.status
 
 
@@ -77,6 +90,12 @@ class _Outages:
         self._probe = None if locator is None else StoreProbe(locator)
         self._is_known = False
 
+    def begin(self, error: Kip30Error) -> None:
+        """Print that the store cannot be reached, unless it was printed."""
+        if not self._is_known:
+            say(f"waiting for the store: {explain(error).what}")
+        self._is_known = True
+
     def look(self) -> None:
         """Print an outage that has begun.
 
@@ -88,14 +107,12 @@ class _Outages:
         try:
             self._probe.check()
         except UnavailableError as error:
-            if not self._is_known:
-                say(f"waiting for the store: {explain(error).what}")
-            self._is_known = True
+            self.begin(error)
         else:
             self._is_known = False
 
 
-def _next(events: "SimpleQueue[E | _End]", outages: _Outages) -> E | _End:
+def _next(events: "SimpleQueue[E | Outage | _End]", outages: _Outages) -> E | Outage | _End:
     # A signal that comes just before a wait begins does not end it, so no wait may be unlimited.
     while True:
         with suppress(Empty):

@@ -11,9 +11,10 @@ import click
 from kip30.cli import _output
 from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
-from kip30.cli._follow import watch
+from kip30.cli._follow import Outage, watch
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.coordinator import GroupDescription, MemberDescription, describe_group, share_text
+from kip30.errors import OutcomeUnknownError, UnavailableError
 from kip30.locator import PluginLocator
 
 _TITLES = ("MEMBER", "INSTANCE", "SINCE", "SHARE")
@@ -50,21 +51,28 @@ def command(choice: StoreChoice, group: str, *, watching: bool, as_json: bool) -
 def _follow(
     locator: PluginLocator,
     group: str,
-    tell: Callable[[GroupDescription | Exception | None], object],
+    tell: Callable[[GroupDescription | Outage | Exception | None], object],
 ) -> None:
     """Call *tell* with what the group looks like, and at each change of that."""
 
     def look() -> None:
         known: object = tell
+        is_out = False
         while True:
             try:
                 found = describe_group(locator, group)
+            except (UnavailableError, OutcomeUnknownError) as error:
+                if not is_out:
+                    tell(Outage(error))
+                is_out = True
             except Exception as error:  # noqa: BLE001  the main thread raises it
                 tell(error)
                 return
-            if found != known:
-                tell(found)
-            known = found
+            else:
+                is_out = False
+                if found != known:
+                    tell(found)
+                known = found
             time.sleep(_LOOK_SECONDS)
 
     threading.Thread(target=look, name="kip30-status", daemon=True).start()

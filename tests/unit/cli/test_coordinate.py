@@ -104,6 +104,30 @@ def test_the_status_of_a_group_shows_each_member_with_its_share(shell: Shell) ->
         runner.terminate()
 
 
+def test_a_watch_of_the_status_outlasts_an_outage(shell: Shell) -> None:
+    shell.configure(plugin_operation_timeout_ms=round(1000 * time_scale()))
+    with (
+        ended(shell.start(*coordinate("--shards=1", "sh", "-c", STAY))) as member,
+        ended(shell.start("coordinate-status", "g", "--watch", "--json")) as watching,
+    ):
+        while not shows_member(line_of(watching.stdout)):
+            pass
+        with shell.locked_store():
+            assert line_of(watching.stderr).startswith("kip30: waiting for the store: ")
+        member.terminate()
+        while shows_member(line_of(watching.stdout)):
+            pass
+        watching.terminate()
+        assert watching.stderr is not None
+        assert watching.stderr.read() == b""
+
+
+def shows_member(line: str) -> bool:
+    """Return whether the JSON of a group shows a member."""
+    state = json.loads(line)["state"]
+    return state is not None and any(one["present"] for one in state["members"])
+
+
 def test_a_group_without_members_can_be_deleted(shell: Shell) -> None:
     assert shell("coordinate-delete", "g").exit_code == Status.REFUSED
     with ended(shell.start(*coordinate("--shards=3", "sh", "-c", STAY))) as runner:
