@@ -20,6 +20,12 @@ _FENCE = re.compile(r"(.+):([0-9]{1,19})", re.DOTALL)
 _AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(s|min|h|d)")
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 
+_LARGEST_INPUT = 16 * 1024 * 1024
+"""Bytes that are read at most: more than any store takes, which refuses what is too large for it.
+
+Input may have no end.
+"""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -65,12 +71,21 @@ def guard(written: str) -> "ShareGuard":
 
 
 def value(written: str) -> bytes:
-    """Return the bytes of the argument, or of all of stdin if it is ``-``."""
+    """Return the bytes of the argument, or of all of stdin if it is ``-``.
+
+    Nothing is read for a shell that completes the line: stdin is the terminal then.
+    """
     if written != "-":
         return os.fsencode(written)
+    context = click.get_current_context(silent=True)
+    if context is not None and context.resilient_parsing:
+        return b""
     if sys.stdin is None:
         raise click.BadParameter("`-` reads standard input, which is closed")
-    return sys.stdin.buffer.read()
+    read = sys.stdin.buffer.read(_LARGEST_INPUT + 1)
+    if len(read) > _LARGEST_INPUT:
+        raise click.BadParameter(f"standard input has more than {_LARGEST_INPUT} bytes")
+    return read
 
 
 def seconds(written: str | float) -> float:

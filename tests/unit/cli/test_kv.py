@@ -1,4 +1,6 @@
 import os
+import resource
+from pathlib import Path
 
 import pytest
 
@@ -6,6 +8,7 @@ from kip30.cli._exit_codes import Status
 
 from .shell import Shell
 
+LARGEST_MEMORY = 1 << 30
 EVERY_BYTE = bytes(range(256))
 
 
@@ -169,6 +172,20 @@ def test_a_value_that_is_too_large_is_a_usage_error(shell: Shell) -> None:
     result = shell("kv", "put", "a", "-", stdin=b"x" * (256 * 1024 + 1))
     assert result.exit_code == Status.USAGE
     assert "262144 is the limit" in result.stderr
+
+
+def test_a_value_without_end_is_a_usage_error(shell: Shell) -> None:
+    with Path("/dev/zero").open("rb") as endless:
+        result = shell.finish(
+            *("kv", "put", "a", "-"), stdin=endless, preexec_fn=lambda: limit_memory(LARGEST_MEMORY)
+        )
+    assert result.returncode == Status.USAGE
+    assert b"standard input has more than 16777216 bytes" in result.stderr
+    assert shell("kv", "get", "a").exit_code == Status.REFUSED
+
+
+def limit_memory(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
 def test_a_terminal_gets_its_line_ended(shell: Shell) -> None:

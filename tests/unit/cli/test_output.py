@@ -224,11 +224,11 @@ def test_a_command_of_run_asks_for_no_json(shell: Shell) -> None:
 # -- help and completion
 
 
-def completed(shell: Shell, line: str) -> list[str]:
+def completed(shell: Shell, line: str, **more: Any) -> list[str]:
     """Return what bash is offered at the end of *line*."""
     words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
     environment = {**os.environ, "_KIP30_COMPLETE": "bash_complete", **words}
-    result = shell.finish(env=environment)
+    result = shell.finish(env=environment, **more)
     assert result.stderr == b""
     return [one.partition(",")[2] for one in result.stdout.decode().splitlines() if one]
 
@@ -253,6 +253,24 @@ def test_the_shell_is_offered_what_there_is(shell: Shell, line: str, offered: li
     for key in ("n/a", "n/b", "top"):
         shell("kv", "put", key, "")
     assert completed(shell, line) == offered
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("kip30 kv set k - --fe", "--fence"),
+        ("kip30 kv put k - --gu", "--guard"),
+        ("kip30 kv update k - --ver", "--version"),
+        ("kip30 group join g --data - --i", "--id"),
+    ],
+)
+def test_completion_does_not_read_the_terminal(shell: Shell, line: str, offered: str) -> None:
+    reading, writing = os.pipe()  # as a terminal at which nobody types
+    os.write(writing, b"typed")
+    assert completed(shell, line, stdin=reading) == [offered]
+    assert os.read(reading, 10) == b"typed"
+    os.close(writing)
+    os.close(reading)
 
 
 def test_where_nothing_is_known_nothing_is_offered(shell: Shell) -> None:
