@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,8 +104,8 @@ def set_up_logging() -> None:
 
 
 def say(line: str) -> None:
-    """Print a line that is not data on stderr; a closed stderr is ignored."""
-    to_stderr(f"kip30: {line}")
+    """Print a line that is not data on stderr, escaped as data are; a closed stderr is ignored."""
+    to_stderr(f"kip30: {_output.escaped(line)}")
 
 
 def guarded(run: Callable[[], object]) -> int:
@@ -114,8 +115,7 @@ def guarded(run: Callable[[], object]) -> int:
     except click.exceptions.Exit as early:
         return early.exit_code
     except BrokenPipeError:
-        _forget_output()
-        return Status.OK
+        return reader_gone()
     except SystemExit:  # of a signal
         _forget_unread()
         raise
@@ -125,6 +125,12 @@ def guarded(run: Callable[[], object]) -> int:
     except Exception as error:  # noqa: BLE001  a command line shows no traceback
         return _report(error)
     return status if isinstance(status, int) else Status.OK
+
+
+def reader_gone() -> Status:
+    """Return the exit code of a command whose output has no reader any longer; print no more."""
+    _forget_output()
+    return Status.OK
 
 
 def explain(error: Exception) -> CommandFailure:
@@ -171,12 +177,20 @@ def _record(error: Exception, failure: CommandFailure) -> dict[str, str | int]:
 
 
 def _asks_for_json(error: Exception) -> bool:
-    """Return whether a call that could not be parsed was to print JSON."""
+    """Return whether a call that could not be parsed was to print JSON.
+
+    If it has no command that exists, ``--json`` is taken for an option all the same.
+    """
     context = error.ctx if isinstance(error, click.UsageError) else None
-    if context is None:
+    words = list(takewhile(lambda word: word != "--", sys.argv[1:]))
+    if context is None or "--json" not in words:
         return False
-    offers = any(one.name == "as_json" for one in context.command.params)
-    return offers and "--json" in sys.argv
+    command = context.command
+    for word in words:
+        if isinstance(command, click.Group):
+            command = command.get_command(context, word) or command
+    offers = any(one.name == "as_json" for one in command.params)
+    return offers or isinstance(command, click.Group)
 
 
 def _help_for(error: click.ClickException) -> str:

@@ -62,7 +62,7 @@ def line(*fields: Field, widths: Sequence[int] = ()) -> None:
         fields: What to print; characters that would break the line are escaped.
         widths: On a terminal, how wide each field is at least.
     """
-    shown = [_shown(field) for field in fields]
+    shown = [escaped(field) for field in fields]
     if not sys.stdout.isatty():
         click.echo("\t".join(shown).encode())
         return
@@ -79,7 +79,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[Field]]) -> None:
         return
     if not rows:
         return
-    shown = [[_shown(field) for field in row] for row in rows]
+    shown = [[escaped(field) for field in row] for row in rows]
     columns = shutil.get_terminal_size().columns
     if _least_width(titles, shown) <= columns:
         _rich_table(titles, shown, columns)
@@ -98,6 +98,12 @@ def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
         return {name: None if data is None else data.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": b64encode(data or b"").decode()}
+
+
+def escaped(field: Field) -> str:
+    """Return *field* as text in which nothing breaks a line or controls a terminal."""
+    text = field.decode(errors="backslashreplace") if isinstance(field, bytes) else str(field)
+    return text if text.isprintable() else "".join(map(_printable, text))
 
 
 def _note_json(_context: click.Context, _option: click.Parameter, wanted: bool) -> bool:  # noqa: FBT001  click's
@@ -143,11 +149,6 @@ def _wrapped(text: str, columns: int) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _shown(field: Field) -> str:
-    text = field.decode(errors="backslashreplace") if isinstance(field, bytes) else str(field)
-    return text if text.isprintable() else "".join(map(_printable, text))
 
 
 def _printable(character: str) -> str:

@@ -124,7 +124,8 @@ class BarProgress(LineProgress):
     @override
     def warn(self, text: str) -> None:
         """Print the warning above the bar."""
-        self._bar.console.print(f"kip30: warning: {text}", markup=False, highlight=False)
+        line = _output.escaped(f"kip30: warning: {text}")
+        self._bar.console.print(line, markup=False, highlight=False)
 
 
 def _planned(manifest: Manifest) -> str:

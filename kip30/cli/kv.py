@@ -93,6 +93,7 @@ def put(  # noqa: PLR0913  one argument per option
     with choice.open() as locator:
         if guard is not None:
             version = _data_of(locator, guard).put(key, value)
+            key = _data_key(key, guard)
         else:
             version = locator.storage(BYTES).put(key, value, fence=fence)
     _written(key, version, as_json=as_json)
@@ -119,6 +120,7 @@ def set_key(  # noqa: PLR0913  one argument per option
     with choice.open() as locator:
         if guard is not None:
             version = _data_of(locator, guard).set(key, value)
+            key = _data_key(key, guard)
         else:
             version = locator.storage(BYTES).set(key, value, fence=fence)
     _written(key, version, as_json=as_json)
@@ -151,6 +153,7 @@ def update(  # noqa: PLR0913  one argument per option
                 version = data.update(key, value)
             else:
                 version = data.compare_and_set(key, expected, value)
+            key = _data_key(key, guard)
         elif expected is None:
             version = locator.storage(BYTES).update(key, value, fence=fence)
         else:
@@ -180,6 +183,7 @@ def delete(  # noqa: PLR0913  one argument per option
     with choice.open() as locator:
         if guard is not None:
             _data_of(locator, guard).delete(key, expected=expected)
+            key = _data_key(key, guard)
         else:
             locator.storage(BYTES).delete(key, expected=expected, fence=fence)
     if as_json:
@@ -265,6 +269,12 @@ def _data_of(locator: PluginLocator, guard: "ShareGuard") -> "GuardedStorage[byt
     from kip30.coordinator import storage_of_share  # noqa: PLC0415  slow to import
 
     return storage_of_share(locator, guard, BYTES)
+
+
+def _data_key(name: str, guard: "ShareGuard") -> str:
+    from kip30.coordinator.keys import GroupKeys  # noqa: PLC0415  slow to import
+
+    return GroupKeys(guard.group).data(name)
 
 
 def _written(key: str, version: Version, *, as_json: bool) -> None:

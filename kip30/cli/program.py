@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from kip30 import __version__
 from kip30.cli import _output
-from kip30.cli._failures import guarded, set_up_logging
+from kip30.cli._failures import guarded, reader_gone, set_up_logging
 from kip30.cli._groups import Commands
 from kip30.cli._help_texts import with_help
 from kip30.cli._signals import UnwindingOnSignals
@@ -67,6 +67,19 @@ class Program(Commands):
     def get_help(self, ctx: click.Context) -> str:
         with_help(self)
         return super().get_help(ctx)
+
+    @override
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        try:  # this prints the help and the version, and `main` of click exits with 1
+            return super().make_context(info_name, args, parent, **extra)
+        except BrokenPipeError as error:
+            raise click.exceptions.Exit(reader_gone()) from error
 
     @override
     def main(self, *args: Any, **extra: Any) -> NoReturn:

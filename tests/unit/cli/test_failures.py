@@ -107,6 +107,13 @@ def test_an_operating_systems_error_names_the_file(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "kip30: report.json: Permission denied\n"
 
 
+def test_a_message_is_one_line_and_cannot_steer_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say("service a\nb\x1b[2J\udcff é")
+    assert capsys.readouterr().err == "kip30: service a\\nb\\x1b[2J\\udcff é\n"
+
+
 def test_messages_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     say("hello")
     assert capsys.readouterr() == ("", "kip30: hello\n")

@@ -203,6 +203,11 @@ def test_numbers_are_numbers(shell: Shell) -> None:
         (("kv", "get", "n/k", "--set", "plugin.x=1"), "usage", "ConfigError", Status.USAGE),
         (("kv", "get", "n/k", "--jason"), "usage", "NoSuchOption", Status.USAGE),
         (("kv", "put", "n/k", "x", "--fence", "y"), "usage", "BadParameter", Status.USAGE),
+        (("--set", "bad", "kv", "get", "n/k"), "usage", "BadParameter", Status.USAGE),
+        (("--nonsense", "doctor"), "usage", "NoSuchOption", Status.USAGE),
+        (("kv", "gett", "n/k"), "usage", "UsageError", Status.USAGE),
+        (("kvv", "get", "n/k"), "usage", "UsageError", Status.USAGE),
+        (("kv", "--nonsense", "get", "n/k"), "usage", "NoSuchOption", Status.USAGE),
     ],
 )
 def test_an_error_is_an_object_on_stderr(
@@ -216,8 +221,18 @@ def test_an_error_is_an_object_on_stderr(
     assert (error["kind"], error["type"], error["exit"]) == (kind, type_, status)
 
 
-def test_a_command_of_run_asks_for_no_json(shell: Shell) -> None:
-    result = shell.finish("run", "--service", "s", "--nonsense", "cmd", "--json")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--service", "s", "--nonsense", "cmd", "--json"),
+        ("--set", "bad", "run", "--service", "s", "cmd", "--json"),
+        ("kv", "gett", "--", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_a_word_that_is_no_option_asks_for_no_json(shell: Shell, words: tuple[str, ...]) -> None:
+    result = shell.finish(*words)
+    assert result.returncode == Status.USAGE
     assert result.stderr.startswith(b"kip30: ")
 
 

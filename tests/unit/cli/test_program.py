@@ -130,12 +130,27 @@ def test_bash_completion_lists_the_matching_subcommands(shell: Shell) -> None:
     assert result.stdout == b"plain,update\n"
 
 
-def test_a_reader_that_has_had_enough_is_no_error(shell: Shell) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("kv", "list", "n"),
+        (),
+        ("--help",),
+        ("-h",),
+        ("--version",),
+        ("help",),
+        ("kv", "--help"),
+        ("kv", "get", "--help"),
+        ("completion", "bash"),
+    ],
+    ids=" ".join,
+)
+def test_a_reader_that_has_had_enough_is_no_error(shell: Shell, words: tuple[str, ...]) -> None:
     for number in range(3):
         shell("kv", "put", f"n/{number}", "")
     reading, writing = os.pipe()
     os.close(reading)
-    result = shell.finish("kv", "list", "n", stdout=writing)
+    result = shell.finish(*words, stdout=writing)
     os.close(writing)
     assert (result.returncode, result.stderr) == (Status.OK, b"")
 
@@ -204,3 +219,27 @@ def test_the_end_by_a_signal_takes_the_session_along(shell: Shell) -> None:
         member.terminate()
         member.wait(PATIENCE_SECONDS * time_scale())
     assert shell("group", "list", "g").stdout == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("leader", "a\nb"),
+        ("coordinate-status", "a\nb"),
+        ("coordinate-delete", "a\nb"),
+        ("kv", "get", "a\nb"),
+        ("run", "--service", "a\nb", "--", "true"),
+        ("coordinate", "--group", "a\nb", "--shards", "1", "--", "true"),
+        ("kv", "get", "k", "--no\nne"),
+        ("no\nne",),
+        ("help", "no\nne"),
+        ("config", "--check", "no\nne"),
+    ],
+    ids=lambda words: " ".join(words).encode("unicode_escape").decode(),
+)
+def test_each_line_of_messages_begins_with_the_program(
+    shell: Shell, words: tuple[str, ...]
+) -> None:
+    lines = shell.finish(*words).stderr.decode().splitlines()
+    assert lines
+    assert [line for line in lines if not line.startswith("kip30: ")] == []
