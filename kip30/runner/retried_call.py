@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from kip30.codecs import BYTES
 from kip30.driver import Backend, Capability
-from kip30.errors import Kip30Error, UnsupportedError
+from kip30.errors import AuthenticationError, Kip30Error, UnsupportedError
 from kip30.locator import PluginLocator
 
 T = TypeVar("T")
@@ -81,13 +81,15 @@ class StoreProbe:
         self._due = 0.0
         # What the last read has raised; None if it was answered.
         self._error: Kip30Error | None = None
+        self._was_permitted = False
 
     def check(self) -> None:
         """Begin a read if one is due, on a thread of its own, and raise what the last one raised.
 
         Raises:
             UnavailableError: The store did not answer within its operation timeout. It may again.
-            AuthenticationError, StoreError: It rejects the credentials, or cannot be used as it is.
+            AuthenticationError: It rejects credentials with which the key could be read before.
+            StoreError: It cannot be used as it is.
         """
         if time.monotonic() >= self._due:
             self._look()
@@ -98,7 +100,10 @@ class StoreProbe:
         try:
             if self._read.result(0.0) is None:
                 return
-            self._error = None
+            self._error, self._was_permitted = None, True
+        except AuthenticationError as error:
+            # Credentials for some keys alone may not read this one, which is an answer as well.
+            self._error = error if self._was_permitted else None
         except Kip30Error as error:
             self._error = error
         self._read.forget()
