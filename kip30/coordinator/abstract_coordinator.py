@@ -187,7 +187,7 @@ class AbstractCoordinator(MemberStatus, Closeable):
 
     @property
     def poll_failure(self) -> Exception | None:
-        """What the last poll of the thread of `start` has raised, which is retried; else None.
+        """The error of the last poll of the thread of `start`, which is retried; else None.
 
         Also the error of the store for which the member tries its last request again.
         """

@@ -8,9 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip30 import BYTES, PluginLocator
+from kip30.driver.scanning import ScanDriver
 from kip30.pipeline.manifest import Digest
 from kip30.pipeline.report import JobEnding
 from kip30.pipeline.run_directory import read_manifest
+from kip30.scanning import scanner
+from kip30_conformance.polling import eventually
 from tests.unit.etcd.admin import Admin
 
 from .snapshots import Hooks, rows_of, take, values_of
@@ -33,6 +36,13 @@ def moved(config: Path, value: bytes) -> None:
             storage.update(key, value)
 
 
+def is_settled(store: ScanDriver) -> bool:
+    """Return whether no record counts as changed after a position that is taken now."""
+    at = store.position()
+    pages = [page for span in [*store.plan(at, 1_000)] for page in store.scan(span, at)]
+    return not any(is_new for page in pages for is_new in store.changed_since(page, at))
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_writers_between_the_plan_and_the_waves(
     spark: SparkSession, stores: Stores, tmp_path: Path, store: str
@@ -40,6 +50,8 @@ def test_writers_between_the_plan_and_the_waves(
     """P05: exactly the position, or records that changed after it are marked and counted."""
     config = stores.config(store, "moving")
     fill(config, VALUES | dict.fromkeys(MOVING, b"before"))
+    with scanner(config) as reader:
+        eventually(lambda: is_settled(reader), within=30, what="no record is new to a scan")
     out = tmp_path / "out"
     report = take(spark, config, out, Hooks(lambda: moved(config, b"after")), span_rows=20)
     values = values_of(spark, out)

@@ -192,15 +192,15 @@ def test_a_name_claimed_twice_is_refused_with_both(site: Site) -> None:
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
-        ("shop = 5", "is no subclass of kip30.driver.Backend but 5"),
-        ("class shop: pass", "is no subclass of kip30.driver.Backend but <class 'site_shop.shop'>"),
+        ("shop = 5", "is not a subclass of kip30.driver.Backend: 5"),
+        ("class shop: pass", "is not a subclass of kip30.driver.Backend: <class 'site_shop.shop'>"),
         (
             "from kip30.driver import Backend\nclass shop(Backend): name = 'shop'",
             "lacks settings_class, capabilities, __init__, close, describe",
         ),
         (
             BACKEND.format(name="shop") + "    settings_class = int",
-            "has a settings_class that is no dataclass",
+            "has a settings_class that is not a dataclass",
         ),
     ],
 )
@@ -233,7 +233,7 @@ def test_loads_a_class_that_stands_in_another(site: Site) -> None:
         (":Shop", "':Shop' is not the name of a class"),
         ("site_no:Shop", "backend class 'site_no:Shop' cannot be imported: ModuleNotFoundError"),
         ("os:Shop", "backend class 'os:Shop' cannot be imported: AttributeError"),
-        ("os.path:join", "backend class 'os.path:join' is no subclass of kip30.driver.Backend"),
+        ("os.path:join", "backend class 'os.path:join' is not a subclass of kip30.driver.Backend"),
         ("..x:Shop", "backend class '..x:Shop' cannot be imported"),
     ],
 )

@@ -213,7 +213,7 @@ class RecipeTests(Suite):
 
 
 class _Grip(Protocol):
-    """What a caller got, until it releases it."""
+    """A lock or permits that a caller holds."""
 
     def release(self) -> object:
         """Give it back."""

@@ -105,6 +105,10 @@ def test_a_member_that_no_session_holds_is_none(
     record = base64.b64decode(admin.get(f"{namespace}/group/g/other")["Value"])
     admin.put(f"{namespace}/group/g/m", record)
     assert group.membership_list() == {"other"}
+    assert group.membership().unreadable == {"m"}
+    with pytest.raises(StoreError, match=f"{namespace}/group/g/m is no claim of kip30"):
+        group.join("m", "")
+    admin.delete(f"{namespace}/group/g/m")
     group.join("m", "")
     assert group.membership_list() == {"m", "other"}
 

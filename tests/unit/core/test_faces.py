@@ -37,9 +37,9 @@ _WORK = dict.fromkeys(("begin_work", "end_work", "let_go"), "for the library")
 _BLOCK = dict.fromkeys(("enter_block", "leave_block"), "for the library")
 OTHERWISE = {
     PluginLocator: {"startup": "entering the block opens it", "context": "`locator.context`"},
-    Member: {"over": "`lost` is awaited", "lease": "for the library"},
+    Member: {"over": "`lost` is awaited", "lease": "for the library", "let_go": "for the library"},
     Leadership: {"over": "`lost` is awaited", "lease": "for the library", **_WORK},
-    Grip: {"lost": "set on each object", "begin_release": "for the library"},
+    Grip: {"lost": "set on each object", "begin_release": "for the library", **_BLOCK},
     FencedGrip: {"lost": "set on each object", "begin_release": "for the library", **_BLOCK},
 }
 """Names that event loops offer in another way, with the reason."""

@@ -458,7 +458,7 @@ def test_a_counter_finds_out_that_it_was_deleted(client: PluginLocator) -> None:
     client.storage().delete(counter_key("x"))
     assert counter.add(2) == 2
     client.storage().update(counter_key("x"), '"text"')
-    with pytest.raises(Kip30Error, match="no number"):
+    with pytest.raises(Kip30Error, match="not a number"):
         counter.value()
 
 

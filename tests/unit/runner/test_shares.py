@@ -410,7 +410,7 @@ def test_a_program_that_cannot_be_executed_takes_no_share(
 def test_a_job_of_shares_is_checked() -> None:
     with pytest.raises(UsageError, match="no command"):
         ShareJob(group="g", command=[])
-    with pytest.raises(UsageError, match="no NUL"):
+    with pytest.raises(UsageError, match="cannot contain a NUL"):
         ShareJob(group="g", command=["echo", "a\0b"])
     with pytest.raises(UsageError, match="grace"):
         ShareJob(group="g", command=["true"], grace_seconds=-1)
