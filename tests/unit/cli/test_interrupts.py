@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -106,6 +107,7 @@ def test_a_signal_for_the_command_does_not_end_a_runner_that_starts(
     assert not int(result.stdout.split()[1], 16) & 1 << (number - 1)
 
 
+HOST = os.fsencode(socket.gethostname())
 FIRST_PROCESS = ("unshare", "--pid", "--fork", "--kill-child")
 """Runs a command as the first process of a new pid namespace, as in a container."""
 
@@ -129,7 +131,9 @@ def test_a_signal_during_start_ends_the_first_process_of_a_container(
 ) -> None:
     words = ("run", "--service=s", "echo", "ran")
     result = strike(module, *words, number=number, through=FIRST_PROCESS)
-    assert (result.returncode, result.stdout, result.stderr) == (128 + number, b"", b"")
+    assert (result.returncode, result.stdout) == (128 + number, b"")
+    # Where nothing may be raised, the signal waits for 10 ms; a line may be printed in these.
+    assert result.stderr in {b"", b"kip30: waiting to lead s as %b-1\n" % HOST}
 
 
 @needs_namespaces
