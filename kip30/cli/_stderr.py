@@ -47,8 +47,10 @@ class LineQueue:
         """Wait until all lines are written, for a second at most; the others are lost."""
         with self._lock:
             self._report_dropped()
+            # First: the writer may have ended a moment after it has the order to end.
+            has_writer = self._writer.is_alive()
             self._lines.put(None)
-        if self._writer.is_alive():
+        if has_writer:
             self._writer.join(_CLOSE_SECONDS)
         else:
             self._write_all()

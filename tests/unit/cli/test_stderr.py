@@ -2,10 +2,13 @@
 
 import os
 import signal
+import threading
 from pathlib import Path
+from queue import SimpleQueue
 
 import psutil
 import pytest
+from typing_extensions import override
 
 from kip30.cli._exit_codes import Status
 from kip30.cli._stderr import LineQueue
@@ -155,3 +158,28 @@ def test_a_forked_child_writes_its_own_lines() -> None:
     lines.close()
     os.close(reading)
     os.close(writing)
+
+
+class EndingQueue(SimpleQueue[str | None]):
+    """Puts the order to end, and returns when the thread that it is for has ended."""
+
+    def __init__(self, lines: LineQueue) -> None:
+        self._ended = lines
+
+    @override
+    def put(self, item: str | None, block: bool = True, timeout: float | None = None) -> None:
+        super().put(item, block, timeout)
+        if item is None:
+            self._ended._writer.join()
+
+
+def test_a_writer_that_ends_at_once_does_not_block_the_close(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as file:
+        lines = LineQueue(file.fileno(), "utf-8")
+        lines._lines = EndingQueue(lines)
+        lines.put("one")
+        closing = threading.Thread(target=lines.close, daemon=True)
+        closing.start()
+        closing.join(PATIENCE_SECONDS * time_scale())
+        assert not closing.is_alive()
+    assert (tmp_path / "file").read_bytes() == b"one\n"
