@@ -145,7 +145,7 @@ class _Feed:
     def _begin(self, files: TailFiles) -> None:
         """Make the first segment, which holds the position to begin at, or compare the source."""
         source = self._options.source
-        place = place_of(source.config.properties())
+        place = place_of(source.config.resolve())
         if self._journal.segment >= 0:
             check_same(self._run.manifest.source, place, source.text)
             return

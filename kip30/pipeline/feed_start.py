@@ -159,4 +159,4 @@ def _key_of(
 
 def _check_view(manifest: Manifest, source: StoreEndpoint, run: Path) -> None:
     view = {"layout": source.layout.value, "under": source.under}
-    check_same(manifest.source, place_of(source.config.properties()) | view, str(run))
+    check_same(manifest.source, place_of(source.config.resolve()) | view, str(run))

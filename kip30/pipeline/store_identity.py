@@ -8,7 +8,6 @@ from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kip30.config import Properties
 from kip30.driver import Capability
 from kip30.driver.scanning import ScanDriver, View
 from kip30.errors import UsageError
@@ -16,19 +15,14 @@ from kip30.locator import PluginLocator
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.store_config import StoreConfig
-from kip30.runtime.resolution import resolve, scanner
+from kip30.runtime.resolution import Resolved, resolve
 
 PLACE = ("store", "namespace")
 """The names of the facts that `place_of` returns."""
 
 
-def place_of(properties: Properties) -> dict[str, str]:
-    """Return the kind of the store and the namespace that *properties* name.
-
-    Raises:
-        ConfigError: A setting is wrong.
-    """
-    resolved = resolve(properties)
+def place_of(resolved: Resolved) -> dict[str, str]:
+    """Return the kind of the store and the namespace that a configuration names."""
     return dict(zip(PLACE, (resolved.choice.backend.name, resolved.context.namespace), strict=True))
 
 
@@ -67,10 +61,10 @@ def open_source(
         UsageError: *config* names another kind of store or another namespace. Nothing was opened.
         Kip30Error: As `kip30.runtime.resolution.scanner`.
     """
-    properties = config.properties()
+    resolved = config.resolve()
     if noted is not None:
-        check_same(noted, place_of(properties), "the source")
-    return scanner(properties, view, request_seconds=request_seconds)
+        check_same(noted, place_of(resolved), "the source")
+    return resolved.scanner(view, request_seconds=request_seconds)
 
 
 def note_target(
@@ -113,7 +107,7 @@ def open_target(config: StoreConfig, noted: str) -> Generator[PluginLocator]:
     """
     properties = config.properties()
     with PluginLocator().startup(properties) as locator:
-        if (now := _identity(properties)) != noted:
+        if (now := _identity(resolve(properties))) != noted:
             raise _other_target("the target", noted, now)
         yield locator
 
@@ -127,7 +121,7 @@ def identity_of(config: StoreConfig) -> str:
     properties = config.properties()
     # A scan creates nothing, so a new store has no identity before it is written to.
     with PluginLocator().startup(properties):
-        return _identity(properties)
+        return _identity(resolve(properties))
 
 
 def identity_text(store: str, position_store: str, namespace: str) -> str:
@@ -135,13 +129,13 @@ def identity_text(store: str, position_store: str, namespace: str) -> str:
     return f"{store}:{position_store}#{namespace}"
 
 
-def _identity(properties: Properties) -> str:
-    """Return the identity of the store of *properties*, which a client has open."""
-    if Capability.SCANNING not in resolve(properties).choice.backend.capabilities:
+def _identity(resolved: Resolved) -> str:
+    """Return the identity of the store of a configuration, which a client has open."""
+    backend = resolved.choice.backend
+    if Capability.SCANNING not in backend.capabilities:
         return ""
-    place = place_of(properties)
-    with scanner(properties, View()) as store:
-        return identity_text(place["store"], store.position().store, place["namespace"])
+    with resolved.scanner(View()) as store:
+        return identity_text(backend.name, store.position().store, resolved.context.namespace)
 
 
 def _other_target(text: str, before: str, now: str) -> UsageError:

@@ -49,12 +49,12 @@ class ViewReader:
             UsageError: The run was begun with another store, or another namespace of it.
         """
         if self._run.manifest.planned is not None:
-            now = place_of(self._endpoint.config.properties())
+            now = place_of(self._endpoint.config.resolve())
             check_same(self._run.manifest.source, now, self._endpoint.text)
             return
         shutil.rmtree(self._scratch, ignore_errors=True)  # of a driver that ended before its plan
         self._scratch.mkdir(mode=0o700)
-        self._run.manifest.source = dict(place_of(self._endpoint.config.properties()))
+        self._run.manifest.source = dict(place_of(self._endpoint.config.resolve()))
         with self._open() as store:
             at = store.position()
             spans = list(store.plan(at, self._span_rows))

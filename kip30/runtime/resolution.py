@@ -53,8 +53,18 @@ class Resolved(NamedTuple):
         with _explaining(self.choice):
             return self.choice.backend(self.context, self.settings)
 
-    def scanner(self, view: View) -> ScanDriver:
-        """Open the store for reading *view*; raises as `open` does, and as `Backend.scanner`."""
+    def scanner(self, view: View, *, request_seconds: float | None = None) -> ScanDriver:
+        """Open the store for reading *view*; the function `scanner` says more.
+
+        Raises:
+            UsageError: *request_seconds* is no positive number. Nothing was opened.
+            Kip30Error: As `open`, and as `Backend.scanner`.
+        """
+        context = self.context
+        if request_seconds is not None:
+            if not 0 < request_seconds < inf:
+                raise UsageError(f"a request cannot take {request_seconds} s: give more than 0")
+            context = replace(context, operation_timeout_seconds=request_seconds)
         store = self.choice.backend
         if Capability.SCANNING not in store.capabilities:
             raise UnsupportedError(
@@ -63,7 +73,7 @@ class Resolved(NamedTuple):
         check_threads(self.choice.backend)
         self._check_forks()
         with _explaining(self.choice):
-            return store.scanner(self.context, self.settings, view)
+            return store.scanner(context, self.settings, view)
 
     def _check_forks(self) -> None:
         store = self.choice.backend
@@ -198,13 +208,7 @@ def scanner(
         AuthenticationError: The store rejects the credentials.
         StoreError: The store cannot be read as it is; the message says why.
     """
-    resolved = resolve(config)
-    if request_seconds is not None:
-        if not 0 < request_seconds < inf:
-            raise UsageError(f"a request cannot take {request_seconds} s: give more than 0")
-        context = replace(resolved.context, operation_timeout_seconds=request_seconds)
-        resolved = resolved._replace(context=context)
-    return resolved.scanner(view or View())
+    return resolve(config).scanner(view or View(), request_seconds=request_seconds)
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def test_a_run_writes_nothing_to_a_store_that_its_file_names_since(
 
 @pytest.mark.parametrize("namespace", ["other", ""])
 def test_a_source_is_opened_in_the_namespace_that_was_noted(tmp_path: Path, namespace: str) -> None:
-    noted = place_of(configured(tmp_path, "one").config.properties())
+    noted = place_of(configured(tmp_path, "one").config.resolve())
     config = configured(tmp_path, "one", namespace).config
     with PluginLocator().startup(config.properties()) as client:
         client.storage().put("n/k", "v")
@@ -110,7 +110,7 @@ def test_a_source_is_opened_in_the_namespace_that_was_noted(tmp_path: Path, name
     if namespace:
         with pytest.raises(UsageError, match="the namespace 'kip30', and now it is 'other'"):
             open_source(config, view, noted)
-        noted = place_of(config.properties())
+        noted = place_of(config.resolve())
     with open_source(config, view, noted) as store:
         at = store.position()
         assert [
