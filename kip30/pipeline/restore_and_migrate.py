@@ -27,7 +27,7 @@ from kip30.pipeline.mapped_view import PathMapping, mapped
 from kip30.pipeline.outcomes import OnConflict
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import JobEnding, Report, conclude
-from kip30.pipeline.restore_options import MIGRATE, RESTORE, RestoreOptions
+from kip30.pipeline.restore_options import RestoreOptions
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.run_leader import RunLeader, drive_fenced
 from kip30.pipeline.session import slots
@@ -38,7 +38,7 @@ from kip30.pipeline.wave_files import read_parquet, write_files
 from kip30.pipeline.wave_runner import WaveResult, run_waves
 from kip30.pipeline.waves import partitions
 
-__all__ = ["MIGRATE", "RESTORE", "OnConflict", "RestoreOptions", "run"]
+__all__ = ["OnConflict", "RestoreOptions", "run"]
 
 _OUTCOMES = "outcomes"
 _TO_LOOK_AT = ("conflict", "rejected")

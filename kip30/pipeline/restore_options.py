@@ -15,7 +15,6 @@ from kip30.pipeline.run_directory import read_manifest
 from kip30.pipeline.source import SPAN_ROWS
 
 RESTORE = "restore"
-MIGRATE = MIGRATE_JOB
 
 _BACKUPS = {
     "zookeeper": "the commands `snapshot` and `restore` of ZooKeeper's admin server",
@@ -64,7 +63,7 @@ class RestoreOptions:
     @property
     def job(self) -> str:
         """The name of the job."""
-        return RESTORE if isinstance(self.source, SnapshotEndpoint) else MIGRATE
+        return RESTORE if isinstance(self.source, SnapshotEndpoint) else MIGRATE_JOB
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the result."""
