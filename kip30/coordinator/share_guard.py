@@ -63,11 +63,20 @@ class ShareGuard(NamedTuple):
 
     @override
     def __str__(self) -> str:
-        """Return the text that `parse_guard` reads: its parts, escaped, with colons between."""
-        since = f"{self.since}.{self.history}" if self.history else str(self.since)
-        parts = (self.group, self.key, self.member, since)
+        """Return the text that `parse_guard` reads."""
         item = () if self.item is None else (guard_text(self.item),)
-        return ":".join(map(escape, (*parts, *item)))
+        return text_of_guard(
+            self.group, self.key, self.member, self.since, *item, history=self.history
+        )
+
+
+def text_of_guard(group: str, key: str, member: str, since: int, *item: str, history: str) -> str:
+    """Return the text of a guard with these fields: escaped, with colons between.
+
+    *item* is the `guard_text` of its item, if it has one.
+    """
+    moment = f"{since}.{history}" if history else str(since)
+    return ":".join(map(escape, (group, key, member, moment, *item)))
 
 
 def parse_guard(text: str) -> ShareGuard:

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from kip30.driver.closeable import Closeable
 from kip30.errors import InvalidNameError, UsageError
-from kip30.names import check_id, escape
+from kip30.names import check_id
 from kip30.runner.job import GRACE_SECONDS, check_command
 from kip30.runner.sealed_file import sealed
 from kip30.runner.share_protocols import HeldItem, HeldShare
@@ -146,13 +146,17 @@ class ItemCommand:
 
 
 def _held_by(job: ShareJob, share: HeldShare, *item: str) -> dict[str, str]:
-    since = str(share.generation) + (f".{share.history}" if share.history else "")
-    guard = (job.group, share.key, share.member, since, *item)
+    # Slow to import: `kip30 run` has no shares, and a process that has one has imported it.
+    from kip30.coordinator.share_guard import text_of_guard  # noqa: PLC0415
+
+    guard = text_of_guard(
+        job.group, share.key, share.member, share.generation, *item, history=share.history
+    )
     return {
         "KIP30_GROUP": job.group,
         "KIP30_MEMBER": share.member,
         "KIP30_GENERATION": str(share.generation),
-        "KIP30_GUARD": ":".join(map(escape, guard)),
+        "KIP30_GUARD": guard,
     }
 
 
