@@ -11,12 +11,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from kip30.cli._exit_codes import Status, after_signal
 from kip30.cli._failures import explain, say
 from kip30.errors import Kip30Error, UnavailableError
 from kip30.locator import PluginLocator
+
+if TYPE_CHECKING:
+    from kip30.runner.retried_call import StoreProbe
 
 E = TypeVar("E")
 
@@ -85,9 +88,8 @@ class _Outages:
     """Prints each outage of the store once."""
 
     def __init__(self, locator: PluginLocator | None) -> None:
-        from kip30.runner.retried_call import StoreProbe  # noqa: PLC0415  slow to import
-
-        self._probe = None if locator is None else StoreProbe(locator)
+        self._locator = locator
+        self._probe: StoreProbe | None = None
         self._is_known = False
 
     def begin(self, error: Kip30Error) -> None:
@@ -102,8 +104,12 @@ class _Outages:
         Raises:
             Kip30Error: It is none that can end.
         """
-        if self._probe is None:
+        if self._locator is None:
             return
+        if self._probe is None:
+            from kip30.runner.retried_call import StoreProbe  # noqa: PLC0415  slow to import
+
+            self._probe = StoreProbe(self._locator)
         try:
             self._probe.check()
         except UnavailableError as error:
