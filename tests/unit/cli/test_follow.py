@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -169,16 +168,3 @@ def test_a_signal_ends_a_command_that_nobody_reads(
         status = command.wait(PATIENCE_SECONDS * time_scale())
         assert command.stderr is not None
         assert (status, command.stderr.read()) == (128 + number, b"")
-
-
-def test_a_signal_ends_a_member_whose_messages_nobody_reads(shell: Shell, unread_pipe: int) -> None:
-    os.set_blocking(unread_pipe, False)
-    with suppress(BlockingIOError):
-        while os.write(unread_pipe, b"x" * 512):
-            pass
-    os.set_blocking(unread_pipe, True)
-    with ended(shell.start("group", "join", "g", "--id", "m", stderr=unread_pipe)) as member:
-        eventually(lambda: shell("group", "list", "g").stdout.startswith("m\t"))
-        member.terminate()
-        assert member.wait(PATIENCE_SECONDS * time_scale()) == 128 + signal.SIGTERM
-    assert shell("group", "list", "g").stdout == ""

@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -192,9 +191,12 @@ def test_a_signal_to_a_runner_that_closes_changes_no_status(
         assert line_of(runner.stdout) == "ready"
         runner.terminate()
         eventually(lambda: over in line_of(runner.stderr))
-        while runner.poll() is None:
+
+        def has_ended() -> bool:
             runner.send_signal(late)
-            time.sleep(0.002)
+            return runner.poll() is not None
+
+        eventually(has_ended)
         assert runner.returncode == status
 
 
