@@ -17,8 +17,8 @@ _CLOSE_SECONDS = 1.0
 class LineQueue:
     """Lines that a thread writes to a descriptor, in order. Adding one never blocks. Thread-safe.
 
-    A pipe or a terminal that nobody reads blocks whoever writes to it, also against signals. When
-    the queue is full, lines are dropped, and a line says how many, before the next one.
+    A write to a pipe or terminal whose reader does not read blocks, even when a signal arrives.
+    When the queue is full, lines are dropped; a line before the next one gives their number.
     """
 
     def __init__(self, descriptor: int, encoding: str) -> None:

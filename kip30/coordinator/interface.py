@@ -31,7 +31,7 @@ class AssignmentMetadata(NamedTuple):
         group_instance_id: That of a static member; None for a dynamic one.
         metadata: What it offers for the protocol that the group has chosen.
         is_present: False for a static member whose record is gone and whose share waits for it. It
-            works on nothing, whatever its metadata says: that is from its last join.
+            has no work under way; its metadata is from its last join.
     """
 
     member_id: str

@@ -112,7 +112,7 @@ class LeaseBound:
             succeed(over, None)
 
     def let_go(self) -> None:
-        """Go on: no work is left under it."""
+        """Wake the task that releases it: no work is left under it."""
         if self._reason is not None:
             self._wake()
 

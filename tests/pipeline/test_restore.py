@@ -392,7 +392,7 @@ def test_keys_may_go_to_other_namespaces(
 def test_keys_that_would_become_one_key_are_rejected(
     spark: SparkSession, target: Path, tmp_path: Path
 ) -> None:
-    """Whatever the order of the tasks, none of their values replaces that of the target."""
+    """In any order of the tasks, none of their values replaces that of the target."""
     config = embedded(tmp_path, "mapped")
     alike = ("app/x", "low/x", "prod/x")
     fill(config, dict.fromkeys((*alike, "app/y", "prod/z"), b"new"))

@@ -27,8 +27,8 @@ class Subscriber:
         owned: The items that it still has, by its own account.
         generation: The generation in which it got them; -1 if it is in none.
         group_instance_id: Its id as a static member, which a restart keeps (KIP-345).
-        is_present: False for a static member that is away, and whose share waits for it. It works
-            on nothing; *owned* is what it had.
+        is_present: False for a static member that is away, and whose share waits for it. It has
+            no work under way; *owned* is from its last join.
     """
 
     member_id: str

@@ -1,4 +1,4 @@
-"""A pipe that nobody reads."""
+"""A full pipe, whose reader does not read."""
 
 import os
 from collections.abc import Iterator

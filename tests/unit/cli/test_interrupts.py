@@ -114,7 +114,7 @@ FIRST_PROCESS = ("unshare", "--pid", "--fork", "--kill-child")
 needs_namespaces = pytest.mark.skipif(
     shutil.which("unshare") is None
     or subprocess.run([*FIRST_PROCESS, "true"], capture_output=True, check=False).returncode != 0,
-    reason="this system lets nobody make a pid namespace here",
+    reason="this system permits no pid namespace here",
 )
 
 

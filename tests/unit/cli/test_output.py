@@ -280,7 +280,7 @@ def test_the_shell_is_offered_what_there_is(shell: Shell, line: str, offered: li
     ],
 )
 def test_completion_does_not_read_the_terminal(shell: Shell, line: str, offered: str) -> None:
-    reading, writing = os.pipe()  # as a terminal at which nobody types
+    reading, writing = os.pipe()  # as a terminal without another line
     os.write(writing, b"typed")
     assert completed(shell, line, stdin=reading) == [offered]
     assert os.read(reading, 10) == b"typed"

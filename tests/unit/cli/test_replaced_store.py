@@ -37,7 +37,7 @@ def sessions(shell: Shell) -> int:
 def expect_end(
     shell: Shell, words: tuple[str, ...], begun: str, *, sessions_before: int = 0
 ) -> None:
-    """Require that a command, once it has printed *begun*, ends when the store is made anew."""
+    """Require that a command, once it has printed *begun*, ends when its store is recreated."""
     out = shell.folder / "out"
     with out.open("wb") as file, ended(shell.start(*words, stdout=file, stderr=file)) as process:
         eventually(lambda: begun in out.read_text() and sessions(shell) >= sessions_before)
