@@ -1,7 +1,7 @@
 """The final content of the store, and the keys that must exist at the start."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from kip30 import Kip30Error, PluginLocator, Storage
@@ -15,12 +15,13 @@ _WHO = "storm"
 
 def prepare(config: Mapping[str, str], history: Path) -> None:
     """Create the keys that are only updated later."""
-    recorder = HistoryRecorder(history)
-    with PluginLocator().startup(config) as locator:
+    with (
+        closing(HistoryRecorder(history)) as recorder,
+        PluginLocator().startup(config) as locator,
+    ):
         for key, value in ((OBSERVED_KEY, "first"), (FENCED_KEY, "0 first")):
             with recorder.call(_WHO, "put", key, value) as call:
                 call.ok(version=locator.storage().put(key, value))
-    recorder.close()
 
 
 def read_final(config: Mapping[str, str], history: Path) -> Final | None:
@@ -40,15 +41,20 @@ def read_final(config: Mapping[str, str], history: Path) -> Final | None:
 def _values(
     storage: Storage[str], keys: Iterable[str], history: Path
 ) -> dict[str, tuple[str, Version] | None]:
-    recorder = HistoryRecorder(history)
     values: dict[str, tuple[str, Version] | None] = {}
-    for key in keys:
-        with recorder.call(_WHO, "get", key) as call:
-            found = storage.get(key)
-            if found is None:
-                call.ok()
-            else:
-                call.ok(found.value, version=found.version)
-            values[key] = None if found is None else (found.value, found.version)
-    recorder.close()
+    with closing(HistoryRecorder(history)) as recorder:
+        for key in keys:
+            values[key] = _value(storage, key, recorder)
     return values
+
+
+def _value(
+    storage: Storage[str], key: str, recorder: HistoryRecorder
+) -> tuple[str, Version] | None:
+    with recorder.call(_WHO, "get", key) as call:
+        found = storage.get(key)
+        if found is None:
+            call.ok()
+            return None
+        call.ok(found.value, version=found.version)
+        return found.value, found.version

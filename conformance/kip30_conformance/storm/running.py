@@ -144,9 +144,9 @@ def _raged(  # noqa: PLR0913  all that a storm is made of
     display = display_on(sys.stderr)
     settings = {"plugin.namespace": f"storm-{secrets.token_hex(4)}", **timing.properties()}
     config = {**ensemble.settings(), **settings}
-    prepare(config, folder / "history")
     with ExitStack() as undoing:
         undoing.callback(display.end)
+        prepare(config, folder / "history")
         links = [ensemble.link() for _ in range(_CLIENTS)]
         clients = Clients(links, folder, settings, timing, members=members)
         undoing.callback(clients.end)
