@@ -36,4 +36,4 @@ def expect_recovery(settings: Mapping[str, Written]) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "no thread" in done.stderr or json.loads(done.stdout)["refused"]
+    assert "cannot start a thread" in done.stderr or json.loads(done.stdout)["refused"]
