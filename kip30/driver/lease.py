@@ -7,6 +7,7 @@ kip30. It does not stop a process from pausing between asking and acting: data t
 must not write is written with a fence.
 """
 
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -43,11 +44,15 @@ class Lease:
         self._deadline = sent_at + self._span
         # Why the last renewal failed; empty if it did not.
         self._trouble = ""
-        # Why the lease has ended. Set once.
+        # Why the lease has ended, and when. Set once.
         self._ended: str | None = None
+        self._ended_at = math.inf
         # The callbacks for that moment, in order; a dictionary so that one can be removed.
         self._callbacks: dict[Callable[[], None], None] = {}
+        # How many terms have work that runs under them; see `is_in_use`.
+        self._uses = 0
         self._lock = threading.Lock()
+        self._use_ended = threading.Condition(self._lock)
         self._pid = os.getpid()
 
     @property
@@ -87,9 +92,36 @@ class Lease:
         """
         is_valid = self.is_valid()
         with self._lock:
-            margin = self.timeout_seconds - self._span
-            until = self._deadline + margin
-            return until if is_valid else min(until, self._clock.now() + margin)
+            return self._kept_until(math.inf if is_valid else self._clock.now())
+
+    def begin_use(self) -> None:
+        """Note that work runs under a term of this lease, until `end_use`."""
+        with self._lock:
+            self._uses += 1
+
+    def end_use(self) -> None:
+        """Note that such work has ended."""
+        with self._lock:
+            self._uses -= 1
+            self._use_ended.notify_all()
+
+    def is_in_use(self) -> bool:
+        """Return whether work runs under a term of this lease, which the store still keeps.
+
+        A driver whose session was not renewed in time does not end it in the store before that is
+        false, so that no other candidate leads while the work ends. It is false from
+        `store_deadline` on.
+        """
+        with self._lock:
+            return self._seconds_in_use() > 0
+
+    def wait_unused(self, seconds: float) -> bool:
+        """Wait up to *seconds* until `is_in_use` is false; return whether it is."""
+        until = self._clock.now() + seconds
+        with self._lock:
+            while (left := min(self._seconds_in_use(), until - self._clock.now())) > 0:
+                self._clock.wait(self._use_ended, left)
+            return self._seconds_in_use() <= 0
 
     def renewed(self, sent_at: float) -> bool:
         """Record an acknowledged renewal; return False if the lease had already ended."""
@@ -132,6 +164,7 @@ class Lease:
             if self._ended is not None:
                 return
             self._ended = self.lateness if reason == LATE else reason
+            self._ended_at = self._clock.now()
             callbacks, self._callbacks = self._callbacks, {}
         # Without the lock, because a callback may look at the lease, or take locks of its own.
         for callback in callbacks:
@@ -152,3 +185,14 @@ class Lease:
         """Undo `on_end`; nothing happens if *callback* is not there."""
         with self._lock:
             self._callbacks.pop(callback, None)
+
+    def _seconds_in_use(self) -> float:
+        """Return for how long work may still use the lease; under the lock."""
+        if not self._uses:
+            return 0.0
+        return self._kept_until(self._clock.now()) - self._clock.now()
+
+    def _kept_until(self, known_at: float) -> float:
+        """Return when the store ends the lease, whose end here was *known_at*; under the lock."""
+        margin = self.timeout_seconds - self._span
+        return min(self._deadline + margin, min(known_at, self._ended_at) + margin)

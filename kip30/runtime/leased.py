@@ -111,8 +111,13 @@ class LeaseBound:
         if over is not None:
             succeed(over, None)
 
-    def let_go(self) -> None:
+    def on_work_begun(self) -> None:
+        """Keep the session, if it is lost, from being ended in the store."""
+        self.lease.begin_use()
+
+    def on_work_done(self) -> None:
         """Wake the task that releases it: no work is left under it."""
+        self.lease.end_use()
         if self._reason is not None:
             self._wake()
 

@@ -55,7 +55,10 @@ class _StoreClaims:
     def __init__(self, held_until: float) -> None:
         self.held_until: float = held_until
 
-    def let_go(self) -> None:
+    def on_work_begun(self) -> None:
+        """Do nothing: it ends no session that is lost."""
+
+    def on_work_done(self) -> None:
         """Do nothing: the close of the store waits for it."""
 
 

@@ -2,8 +2,9 @@
 
 A term ends locally at once, but the work under it takes a moment to stop. The term is not released
 in the store before that work has let go, so that no other candidate begins while it still runs.
-It can hold the service no longer than the lease would have lasted without another renewal. It does
-not hold a lost session: drivers end that in the store before they open the next one.
+It can hold the service no longer than the lease would have lasted without another renewal. That
+goes for a lost session as well: its lease is in use (`Lease.is_in_use`), and drivers end it in the
+store when it no longer is, before they open the next one.
 
 The work itself may end the term: a callback that resigns, or a block that closes the locator. Such
 work has then let go, and nothing waits for it.
@@ -64,7 +65,11 @@ class Holdable(Protocol):
 
     held_until: float
 
-    def let_go(self) -> None:
+    def on_work_begun(self) -> None:
+        """Note that work runs, where none did."""
+        ...
+
+    def on_work_done(self) -> None:
         """Go on: no work is left."""
         ...
 
@@ -144,7 +149,10 @@ class WorkInProgress:
         """Note work under *term*, until `end`; see `TermWork`."""
         work = TermWork(term, runner, lasts=lasts, runs_first=runs_first)
         with self._changed:
-            self._work.setdefault(term, []).append(work)
+            present = self._work.setdefault(term, [])
+            present.append(work)
+            if len(present) == 1:
+                term.on_work_begun()
         return work
 
     def end(self, work: TermWork) -> None:
@@ -208,7 +216,7 @@ class WorkInProgress:
                 return
             del self._work[term]
             self._changed.notify_all()
-        term.let_go()
+        term.on_work_done()
 
 
 class ReleaseHold:

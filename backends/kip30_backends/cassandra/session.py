@@ -206,6 +206,10 @@ class Session:
         """Return whether this very *holding* is held."""
         return self.holdings.get(holding.claim_row.row) is holding
 
+    def claims(self) -> list[Holding]:
+        """Return the claims."""
+        return list(self.holdings.values())
+
 
 class Sessions:
     """Begins, renews and ends the sessions of one backend, one at a time. Thread-safe."""
@@ -253,10 +257,17 @@ class Sessions:
         return (session, holding) if holding and holding.entry.nonce == nonce else None
 
     def former(self, nonce: str) -> Holding | None:
-        """Return what an ended session held under *nonce*: its holder no longer believes in it."""
+        """Return what an ended session held under *nonce*, if nobody relies on it any longer.
+
+        Work under a term may go on for a moment, and no other candidate leads before it has ended.
+        """
         with self._lock:
-            held = [one for session in self._former for one in session.holdings.values()]
-        return next((one for one in held if nonce in one.nonces()), None)
+            former = [(one, session) for session in self._former for one in session.claims()]
+        for holding, session in former:
+            if nonce in holding.nonces():
+                is_led = holding.claim_row.kind == "leaders" and session.lease.is_in_use()
+                return None if is_led else holding
+        return None
 
     def holds(self, session: Session, holding: Holding) -> bool:
         """Add *holding* to *session*; false if it must be renewed before that is safe.

@@ -18,7 +18,7 @@ from typing import TypeVar
 from kip30.driver import Context
 from kip30.driver.kit.gate import CLOSED
 from kip30.driver.kit.lifecycle import do_nothing
-from kip30.driver.kit.session import ENDED
+from kip30.driver.kit.session import ENDED, WORK_GOES_ON
 from kip30.driver.kit.thread_start import join_others, started
 from kip30.driver.lease import LATE, Lease
 from kip30.errors import (
@@ -43,6 +43,7 @@ _IS_OPEN = "SELECT 1 FROM session WHERE id = ? AND deadline > ?"
 _RENEWALS_PER_TIMEOUT = 3
 _SHORT = 0.2
 _RENEWAL_PATIENCE = 0.1
+_SECONDS_TO_UNUSED = 0.02
 
 
 class SessionLostError(Exception):
@@ -140,10 +141,10 @@ class Sessions:
 
     def _renew_or_end(self, session: Session) -> None:
         self._end_if_replaced(session)
-        if not os.fstat(session.descriptor).st_nlink:
-            self._end_without_file(session)
-        elif not session.lease.is_valid():
-            self.end(session, LATE, LockBackoff(_SHORT))
+        if not os.fstat(session.descriptor).st_nlink and session.lease.ended is None:
+            session.lease.end(self._why_without_file(session))
+        if session.lease.expire():
+            self._end_if_unused(session)
         elif self._clock.now() >= self._renew_at and not self._renewals_paused:
             self._renew(session)
 
@@ -155,7 +156,10 @@ class Sessions:
 
     def seconds_to_renewal(self) -> float | None:
         """Return how long until the next renewal; None if there is none to come."""
-        if self.session is None or self._renewals_paused:
+        session = self.session
+        if session is not None and session.lease.ended is not None:
+            return _SECONDS_TO_UNUSED
+        if session is None or self._renewals_paused:
             return None
         return self._renew_at - self._clock.now()
 
@@ -209,7 +213,7 @@ class Sessions:
         if not self._locks.shareable:
             raise UnsupportedError("record locks belong to one process: use liveness=ofd")
         session = self.session
-        if session is None or session.lease is not lease:
+        if session is None or session.lease is not lease or lease.ended is not None:
             raise UsageError("the lease is over: there is nothing to share")
         return session.descriptor
 
@@ -239,6 +243,10 @@ class Sessions:
             session = self._found_or_opened(backoff)
             if session.lease.is_valid():
                 return session
+            session.lease.expire()
+            if session.lease.is_in_use():
+                backoff.pause(WORK_GOES_ON)
+                continue
             self.end(session, LATE, backoff)
             backoff.pause("each new session ended before it could be used")
 
@@ -325,14 +333,16 @@ class Sessions:
         changed = tx.execute(_RENEW, (deadline, session.ident, sent_at)).rowcount
         return sent_at if changed else None
 
-    def _end_without_file(self, session: Session) -> None:
-        """End *session*, whose lock file was removed.
+    def _end_if_unused(self, session: Session) -> None:
+        """End *session*, whose lease has ended, unless work under a term of it goes on.
 
-        Unless its row is deleted, others wait for the deadline now, and a renewal would let them
-        wait again.
+        If its lock file was removed, others wait for the deadline in its row unless that is
+        deleted, which therefore has the time of an operation.
         """
-        backoff = LockBackoff(self._context.operation_timeout_seconds)
-        self.end(session, self._why_without_file(session), backoff)
+        if not session.lease.is_in_use():
+            has_file = os.fstat(session.descriptor).st_nlink
+            seconds = _SHORT if has_file else self._context.operation_timeout_seconds
+            self.end(session, LATE, LockBackoff(seconds))
 
     def _why_without_file(self, session: Session) -> str:
         """Return why *session* has no lock file, which is removed after the row of a session."""

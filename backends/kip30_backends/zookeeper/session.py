@@ -20,7 +20,7 @@ from typing_extensions import override
 from kip30.driver import Context
 from kip30.driver.kit.gate import CLOSED
 from kip30.driver.kit.thread_start import join_others, started
-from kip30.driver.lease import LATE
+from kip30.driver.lease import LATE, Lease
 from kip30.errors import AuthenticationError, ClosedError, Kip30Error
 from kip30_backends.zookeeper.calls import Outbox, PendingOperation
 from kip30_backends.zookeeper.client.kazoo_setup import Server, Session, SessionIdentity
@@ -335,6 +335,8 @@ class Sessions:
     def _replace(self, old: ManagedSession) -> None:
         old.client.disconnect()
         identity = old.session.identity if old.session and not old.client.expired else None
+        if old.session is not None and identity is not None:
+            self._await_work(old.session.lease)
         if not old.is_proven:
             self._pause(why_unreachable(old.client.trouble, self.server.hosts))
         while not self._closing.is_set():
@@ -347,6 +349,11 @@ class Sessions:
                 self._pause(error)
             else:
                 return
+
+    def _await_work(self, lease: Lease) -> None:
+        """Wait for the work under *lease*, or for `close`: closing it lets another one lead."""
+        while lease.is_in_use() and not self._closing.wait(_POLL_SECONDS):
+            pass
 
     def _pause(self, error: Kip30Error) -> None:
         """Wait before another attempt; a retry does not make a wrong password right."""

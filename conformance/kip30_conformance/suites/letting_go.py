@@ -14,16 +14,19 @@ from kip30 import (
     OutcomeUnknownError,
     PluginLocator,
 )
+from kip30.driver.clock import SystemClock
 from kip30.driver.closeable import Closeable
 from kip30.recipes import Grip, Lock, ReadWriteLock, Semaphore
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.elector_log import BECOMING, RESIGNING, ElectorLog
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import throughout, time_scale
-from kip30_conformance.suite import OpenClient, Suite
+from kip30_conformance.polling import eventually, throughout, time_scale
+from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
 from kip30_conformance.suites.election import A_MOMENT, term_of
 
 _SECONDS = 60
+_SESSION = "plugin.session.timeout.ms"
+_LARGE_MARGIN = 0.4
 
 End = Callable[[PluginLocator, LeaderElection[str]], object]
 _ENDS: dict[str, End] = {
@@ -91,6 +94,12 @@ def _meanwhile(function: Callable[[], object]) -> Generator[None]:
     yield
     thread.join(_SECONDS * time_scale())
     assert not thread.is_alive()
+
+
+def _term_after(term: Leadership, election: LeaderElection[str]) -> str | None:
+    """Return the leader of a later term than *term*."""
+    leader = election.get_leader()
+    return leader.id if leader is not None and leader.epoch > term.epoch else None
 
 
 def _waits(second: LeaderElection[str], step: _Step) -> None:
@@ -179,6 +188,35 @@ class LettingGoTests(Suite):
                         theirs(A_MOMENT)
                     step.end()
                     theirs(_SECONDS * time_scale()).release()
+        finally:
+            step.end()
+
+    @pytest.mark.fault
+    @pytest.mark.parametrize("then", ["stays", "resigns"])
+    def test_L50_lost_session(
+        self, open_client: OpenClient, harness: Harness, evidence: Evidence, then: str
+    ) -> None:
+        """A session that was not renewed in time is kept while work goes on under a term of it.
+
+        No other candidate leads before the store would have ended it by itself.
+        """
+        clock, margin = SystemClock(), round(_LARGE_MARGIN * harness.patient[_SESSION])
+        client = open_client(**harness.patient, **{"plugin.lease.margin.ms": margin})
+        first = client.leader_election("s")
+        second = open_client(**harness.steady).leader_election("s")
+        step = _Step()
+        try:
+            first.nominate("a", "", on_elected=step)
+            step.wait_begun()
+            term = term_of(first, "a")
+            second.nominate("b", "")
+            with supported(harness.faults(client).cut_off):
+                assert term.lost.wait(_SECONDS * time_scale())
+            evidence.saw("sessions lost by the clock", int("not renewed" in term.ending_reason))
+            with _meanwhile(partial(first.resign, "a") if then == "resigns" else lambda: None):
+                following = eventually(partial(_term_after, term, second), what="another term")
+                assert following == "a" or clock.now() >= term.deadline + margin / 1000
+                assert then == "stays" or following == "b"
         finally:
             step.end()
 

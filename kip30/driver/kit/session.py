@@ -2,7 +2,7 @@
 
 Claims that an old session still holds would block the next one: to the store they look like those
 of another client. So a session that has ended locally is ended in the store before another one
-opens.
+opens. That lets another candidate lead, so it waits for the work under the terms of that session.
 """
 
 import logging
@@ -22,6 +22,7 @@ from kip30.errors import ClosedError, Kip30Error, UnavailableError
 _log = logging.getLogger(__name__)
 
 ENDED = "the store ended the session"
+WORK_GOES_ON = "work under a term of the lost session has not ended: nothing was claimed"
 
 _AFTER_TROUBLE = 0.1
 
@@ -134,6 +135,7 @@ class CurrentSession(Generic[S]):
     def _replace(self, until: float) -> S:
         session = self._session
         if session is not None:
+            self._await_work(session.lease, until)
             self.lost(session, LATE)
         if self._former is not None:
             self._end(self._former, until)
@@ -148,6 +150,12 @@ class CurrentSession(Generic[S]):
             self._end_quietly(session)
             raise
         return session
+
+    def _await_work(self, lease: Lease, until: float) -> None:
+        """Wait by *until* for the work under a lease that was not renewed in time."""
+        lease.expire()
+        if not lease.wait_unused(until - time.monotonic()):
+            raise UnavailableError(WORK_GOES_ON)
 
     def _adopt(self, session: S) -> None:
         with self._lock:

@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 
 from kip30.driver.clock import ManualClock
@@ -116,3 +118,44 @@ def test_a_renewal_that_succeeds_clears_the_error_of_one_that_failed() -> None:
     lease.renewal_failed(UnavailableError("the disk is full"))
     lease.renewed(clock.now())
     assert lease.lateness == "not renewed in time"
+
+
+def test_it_is_in_use_while_work_runs_and_no_longer_than_the_store_keeps_it() -> None:
+    clock = ManualClock()
+    lease = make(clock)
+    assert not lease.is_in_use()
+    lease.begin_use()
+    lease.begin_use()
+    clock.advance(9.9)
+    assert lease.expire()
+    lease.end_use()
+    assert lease.is_in_use()
+    clock.advance(0.2)
+    assert not lease.is_in_use()
+    lease.end_use()
+    assert not lease.is_in_use()
+
+
+def test_one_that_ends_early_is_in_use_for_a_margin() -> None:
+    clock = ManualClock()
+    lease = make(clock)
+    lease.begin_use()
+    lease.end("its lock file was removed")
+    until = clock.now() + 1
+    clock.advance(0.9)
+    assert lease.is_in_use()
+    assert lease.store_deadline() == until
+    clock.advance(0.2)
+    assert not lease.is_in_use()
+
+
+def test_the_end_of_its_work_wakes_those_that_wait_for_it() -> None:
+    lease = make(ManualClock())
+    lease.begin_use()
+    lease.end("lost")
+    assert not lease.wait_unused(0)
+    waiting = threading.Thread(target=lease.wait_unused, args=(60,))
+    waiting.start()
+    lease.end_use()
+    waiting.join()
+    assert lease.wait_unused(0)

@@ -180,6 +180,19 @@ def test_a_session_without_its_lock_file_is_deleted_once_the_store_is_unlocked(
     eventually(lambda: leader(other) == [])
 
 
+def test_a_session_without_its_lock_file_is_kept_while_work_goes_on_under_it(
+    open_backend: Any, eventually: Any
+) -> None:
+    one, other = open_backend(session=60), open_backend(session=60)
+    claim = led(one, "me")
+    claim.lease.begin_use()
+    Path(one._resources.sessions.session.file).unlink()
+    eventually(lambda: claim.lease.ended == "its lock file was removed")
+    throughout(lambda: leader(other) == ["me"], seconds=0.5 * time_scale())
+    claim.lease.end_use()
+    eventually(lambda: leader(other) == [])
+
+
 def test_a_write_that_fails_leaves_the_lock_file_of_the_session_that_it_ended(
     backend: EmbeddedBackend, directory: Path
 ) -> None:

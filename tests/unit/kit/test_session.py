@@ -101,6 +101,27 @@ def test_a_session_past_its_deadline_is_replaced(store: Store) -> None:
     assert first.lease.ended == "not renewed in time"
 
 
+def test_a_session_past_its_deadline_is_not_ended_while_work_goes_on_under_it(
+    store: Store,
+) -> None:
+    first = store.get()
+    first.lease.begin_use()
+    store.clock.advance(TIMEOUT - 0.5)
+    with pytest.raises(UnavailableError, match="work under a term"):
+        store.get(seconds=0.1)
+    assert first.lease.ended == "not renewed in time"
+    assert store.done == ["open 1", "renew 1"]
+    first.lease.end_use()
+    assert store.get().number == 2
+    assert store.done == ["open 1", "renew 1", "end 1", "open 2", "renew 2"]
+
+
+def test_work_keeps_a_session_no_longer_than_the_store_does(store: Store) -> None:
+    store.get().lease.begin_use()
+    store.clock.advance(TIMEOUT)
+    assert store.get().number == 2
+
+
 def test_one_that_nothing_renews_is_ended_and_not_used(store: Store) -> None:
     store.fails["renew 1"] = UnavailableError("no thread")
     with pytest.raises(UnavailableError, match="no thread"):
