@@ -101,7 +101,10 @@ class WaitingLine(RecipeHandle, GroupMembership[bytes]):
         member_id = new_nonce()
         lifecycle = self._enrol(member_id, data, MemberCallbacks(), rejoin=False)
         try:
-            member: Member = yield Call(lifecycle.join)
+            member = yield from self._member(lifecycle, retry, deadline)
+            if member is None:
+                self.left(member_id, lifecycle)
+                return None
             place = take(Joined(self._store, self, member, lifecycle))
             place.begin()
         except STORE_AWAY:
@@ -113,6 +116,26 @@ class WaitingLine(RecipeHandle, GroupMembership[bytes]):
             self.left(member_id, lifecycle)
             raise
         return place
+
+    def _member(
+        self, lifecycle: MemberLifecycle, retry: Retry, deadline: Deadline
+    ) -> Steps[Member | None]:
+        """Join, retried while the store does not answer, but not beyond *deadline*.
+
+        By the same id, because each claim without an answer is searched for when it is given up.
+        """
+        join = partial(lifecycle.join, stays_wanted=STORE_AWAY)
+        while True:
+            try:
+                member: Member = yield Call(join)
+            except STORE_AWAY:
+                retry.failed()
+                yield Await((), min(retry.due, deadline.until))
+            else:
+                return member
+            self._check()
+            if self.now() >= deadline.until:
+                return None
 
     def may_have(self, member_id: str) -> bool:
         """Return whether *member_id* is in the line, or a record by its name that cannot be read.

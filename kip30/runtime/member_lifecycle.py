@@ -91,10 +91,13 @@ class MemberLifecycle:
         self._end_if_late()
         return self._phases.is_over()
 
-    def join(self) -> Member:
-        """Claim the id; see `GroupMembership.join`."""
+    def join(self, *, stays_wanted: tuple[type[Kip30Error], ...] = ()) -> Member:
+        """Claim the id; see `GroupMembership.join`.
+
+        After an error of *stays_wanted* call this again, or `leave`; after others it has left.
+        """
         try:
-            return self._attempt_to_join()
+            return self._attempt_to_join(stays_wanted)
         except MemberExistsError as error:
             self.leave()
             raise self._taken(error) from error
@@ -112,7 +115,7 @@ class MemberLifecycle:
             self.leave()
             raise self._taken(error) from error
 
-    def _attempt_to_join(self) -> Member:
+    def _attempt_to_join(self, stays_wanted: tuple[type[Kip30Error], ...] = ()) -> Member:
         self._store.keep(self)
         newest = self._phases.newest()
         with self._busy:
@@ -121,10 +124,9 @@ class MemberLifecycle:
                 # already finished, it would not release a later claim.
                 self._check_is_wanted()
                 member = self._claim(newest)
-            except MemberExistsError:
-                raise
-            except BaseException:
-                self.leave()
+            except BaseException as error:
+                if not isinstance(error, (MemberExistsError, *stays_wanted)):
+                    self.leave()
                 raise
         self._check_is_wanted()
         return member

@@ -6,8 +6,9 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,8 @@ from kip30 import (
     PluginLocator,
     UsageError,
 )
-from kip30.driver.records import Target
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Claim, Target
 from kip30.recipes import Barrier, Counter, Grip, ReadWriteLock, Semaphore
 from kip30.recipes.barrier import barrier_group
 from kip30.recipes.counter import counter_key
@@ -189,6 +191,25 @@ def test_a_close_returns_in_time_while_the_store_is_silent(
         assert time.monotonic() - began_at < 1.5 * seconds
         assert not grip.is_valid()
     eventually(lambda: not kind.line(client))
+
+
+@kinds
+def test_a_caller_joins_by_one_id_while_the_store_does_not_answer(
+    client: PluginLocator, kind: Kind
+) -> None:
+    """Each claim without an answer is searched for, long after it was given up."""
+    claimed = list[str]()
+
+    def claim(real: Callable[..., Future[Claim]], group: str, name: str, *rest: Any) -> Any:
+        claimed.append(name)
+        if len(claimed) <= 3:
+            return failed(OutcomeUnknownError("no answer"))
+        return real(group, name, *rest)
+
+    wrap(client.backend.membership, "claim", claim)
+    kind.acquire(client)(10 * time_scale()).release()
+    assert len(claimed) > 3
+    assert len(set(claimed)) == 1
 
 
 @kinds
