@@ -257,7 +257,8 @@ class AbstractCoordinator(MemberStatus, Closeable):
     def leave(self, reason: str = "") -> None:
         """Leave the group permanently: close the member; a static one gives up its instance.
 
-        So its share goes to others at once, without `GroupConfig.static_grace_seconds`.
+        So its share goes to others at once, without `GroupConfig.static_grace_seconds`. Returns as
+        `close` does, which takes one request more for the instance.
         """
         log.info("%s leaves: %s", self.member_id, reason or "asked to")
         self._end(gives_instance_up=True)

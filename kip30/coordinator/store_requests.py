@@ -5,7 +5,7 @@ was done), `OutcomeUnknownError`, and `ClosedError` or `LifecycleError` of the l
 """
 
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 from typing_extensions import override
 
@@ -38,6 +38,7 @@ from kip30.listeners import ValueChange
 from kip30.locator import PluginLocator
 from kip30.membership import Members, MembershipChange
 from kip30.names import parse_key
+from kip30.runtime.base_handle import close_together
 from kip30.runtime.candidacy import LeadershipListener
 from kip30.runtime.member import Member, MemberListener
 
@@ -242,13 +243,11 @@ class GroupRequests(Closeable):
     def close(self) -> None:
         """Leave the group and the election, and remove all listeners.
 
-        Releases that the store has not confirmed by the operation timeout are retried, or the
-        session ends.
+        Returns by the operation timeout. Releases that the store has not confirmed by then are
+        retried, or the session ends.
         """
         handles = (self._group, self._election, self._listeners)
-        with ExitStack() as closing:  # which closes all, also if one is interrupted
-            for handle in reversed((*handles, self._states, self._texts, self._parts)):
-                closing.callback(handle.close)
+        close_together((*handles, self._states, self._texts, self._parts))
 
 
 @contextmanager

@@ -77,7 +77,8 @@ class Counter:
         Raises:
             UsageError: *by* is not a whole number. Nothing was sent.
             UnavailableError: Nothing was added: the store did not answer, or others changed the
-                number each time, by the operation timeout.
+                number each time, by the operation timeout. It may take two of them while another
+                thread of this object waits for the store.
             OutcomeUnknownError: It may have been added, once.
         """
         whole(by, "by")

@@ -7,7 +7,7 @@ election.
 
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -27,6 +27,7 @@ from kip30.recipes.grips import FencedGrip
 from kip30.recipes.handles import Deadline, RecipeHandle
 from kip30.recipes.line import Place, WaitingLine
 from kip30.recipes.steps import Await, Call, Steps
+from kip30.runtime.base_handle import close_together
 from kip30.runtime.campaign import Campaign
 from kip30.runtime.candidacy import Candidacy, Leadership
 from kip30.runtime.line_position import one_at
@@ -187,11 +188,7 @@ class LockRequests:
 
     def close(self) -> None:
         """Release it, and end all that wait for it: first locally, then in the store."""
-        until = self.election.now() + self.election.operation_seconds()
-        ended = [handle for handle in self.handles if handle.end_here()]
-        with ExitStack() as closing:  # which does all, also if one is interrupted
-            for handle in reversed(ended):
-                closing.callback(handle.end_in_store, until)
+        close_together(self.handles)
 
     def _attempt(self, deadline: Deadline) -> Steps[FencedGrip | None]:
         """Return a grip; None after the deadline, or if the place in the line was lost."""

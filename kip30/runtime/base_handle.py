@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import ExitStack
 from typing import Any
 
 from typing_extensions import override
@@ -144,6 +145,17 @@ class Handle(Closeable):
     def _give_back(self) -> Sequence[Future[None]]:
         """Release in the store what has ended; the futures end when the store knows."""
         return ()
+
+
+def close_together(handles: Sequence[Handle]) -> None:
+    """Close *handles* of one locator, first all of them locally, by one operation timeout."""
+    if not handles:
+        return
+    until = handles[0]._patience_ends()  # noqa: SLF001  of its own module, as below
+    with ExitStack() as closing:  # which closes all, also if one is interrupted
+        for handle in reversed(handles):
+            if not handle._store.is_foreign() and handle._end_here():  # noqa: SLF001
+                closing.callback(handle._end_in_store, until)  # noqa: SLF001
 
 
 class LoopHandle(Handle):

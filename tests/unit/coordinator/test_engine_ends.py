@@ -2,7 +2,9 @@
 
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -21,9 +23,10 @@ from kip30.errors import FencedInstanceError
 from kip30_conformance.clients.fork_calls import in_forked_child
 from kip30_conformance.clients.item_coordinator import ItemCoordinator, await_call, await_shared
 from kip30_conformance.clients.members import MemberFactory, poll_until_shared
-from kip30_conformance.polling import eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.suites.coordinator_rounds import held_call
 from tests.embedded_faults import faults_of
+from tests.unit.core.trouble import frozen
 from tests.unit.threads import no_threads
 
 from .conftest import OpenClient
@@ -179,6 +182,22 @@ def test_a_member_leaves_also_if_close_is_interrupted(
     finally:
         signal.signal(signal.SIGINT, handler)
     no_group_threads()
+
+
+def test_a_close_takes_one_operation_timeout_while_the_store_is_silent(
+    open_client: OpenClient, members: MemberFactory, tmp_path: Path
+) -> None:
+    seconds = 0.5 * time_scale()
+    patient = {"plugin.session.timeout.ms": 30_000}
+    client = open_client(**{**patient, "plugin.operation.timeout.ms": round(1000 * seconds)})
+    one = members.polled(client)
+    poll_until_shared(one)
+    assert one.is_leader
+    with frozen(tmp_path):
+        began_at = time.monotonic()
+        one.close()
+        assert time.monotonic() - began_at < 1.5 * seconds
+    eventually(lambda: not has_members(client))
 
 
 def test_closing_from_many_threads(open_client: OpenClient, members: MemberFactory) -> None:
