@@ -73,7 +73,7 @@ class CandidateTask:
         if self._requests.has_leader():
             self._saw_leader()
             return
-        size = len(self._requests.read_group()[1])
+        size = len(self._requests.read_group().members)
         with self._lock:
             since = self._clock.now() if self._leaderless is None else self._leaderless[0]
             self._leaderless = since, size

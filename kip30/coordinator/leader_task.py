@@ -18,7 +18,7 @@ from kip30.coordinator.decisions import LeaderFacts, LeaderRules, StateReading, 
 from kip30.coordinator.packing import PackingLimits
 from kip30.coordinator.records import MemberRecord
 from kip30.coordinator.store_error_retry import outliving_failures
-from kip30.coordinator.store_requests import GroupRequests, present_members
+from kip30.coordinator.store_requests import GroupRequests, group_reading
 from kip30.coordinator.voting import Vote
 from kip30.driver.kit.retry import Retry
 from kip30.driver.records import new_nonce
@@ -175,8 +175,9 @@ class LeaderTask:
         def noted(facts: LeaderFacts) -> LeaderFacts:
             if members.order <= self._order:
                 return facts
-            self._order = members.order
-            return facts.saw_group(present_members(members))
+            reading = group_reading(members)
+            self._order = reading.order
+            return facts.saw_group(reading.members, unreadable=reading.unreadable)
 
         self._have(noted)
 
@@ -213,10 +214,10 @@ class LeaderTask:
         )
         # The listener first: changes after its first call must find the facts there.
         self._requests.listen_to_group(self._group_changed)
-        order, members = self._requests.read_group()
+        reading = self._requests.read_group()
         facts = LeaderFacts(now=self._clock.now(), nonce=new_nonce(), rules=rules)
-        self._order, self._led = order, leadership
-        self._facts = facts.saw_group(members)
+        self._order, self._led = reading.order, leadership
+        self._facts = facts.saw_group(reading.members, unreadable=reading.unreadable)
         log.info("%s leads its group with epoch %s", self._member_id, leadership.epoch)
 
     def _lead(self) -> None:
@@ -261,9 +262,9 @@ class LeaderTask:
         self._note(lambda facts: facts.read(reading))
 
     def _read_group(self, _facts: LeaderFacts, _step: steps.ReadGroup) -> None:
-        order, members = self._requests.read_group()
+        order, members, unreadable = self._requests.read_group()
         self._order = max(self._order, order)
-        self._note(lambda facts: facts.saw_group(members, linearizable=True))
+        self._note(lambda facts: facts.saw_group(members, unreadable=unreadable, linearizable=True))
 
     def _write_state(self, _facts: LeaderFacts, step: steps.WriteState) -> None:
         try:

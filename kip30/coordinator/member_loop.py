@@ -345,7 +345,7 @@ class MemberLoop:
         self._share_changed()
 
     def _read_group(self, _step: steps.ReadGroup) -> None:
-        members = self._requests.read_group()[1]
+        members = self._requests.read_group().members
         self._share.note(lambda facts: facts.read_group(members))
 
     def _claim(self, _step: steps.ClaimInstance) -> None:

@@ -163,6 +163,20 @@ class PresentMember(NamedTuple):
     record: MemberRecord
 
 
+class GroupReading(NamedTuple):
+    """The members of the group at one moment.
+
+    Attributes:
+        order: Its place among all views of the group that this client has seen.
+        members: Those whose records can be read.
+        unreadable: The ids of the others: of a newer kip30's, or with damaged records.
+    """
+
+    order: int
+    members: tuple[PresentMember, ...]
+    unreadable: frozenset[str]
+
+
 def metadata_digest(protocols: tuple[JoinGroupMetadata, ...]) -> str:
     """Return the digest of all of *protocols*, in their order."""
     hashed = blake2b(digest_size=_DIGEST_BYTES)

@@ -17,6 +17,7 @@ from kip30.coordinator.records import (
     MEMBER,
     STATE,
     Assignment,
+    GroupReading,
     MemberRecord,
     Part,
     PresentMember,
@@ -166,10 +167,9 @@ class GroupRequests(Closeable):
             found = (self.fetch_part(state.attempt, found) or {}).get(instance)
         return found
 
-    def read_group(self) -> tuple[int, tuple[PresentMember, ...]]:
-        """Return the place of the newest view of the group among all views, and its members."""
-        members = self._group.membership()
-        return members.order, present_members(members)
+    def read_group(self) -> GroupReading:
+        """Return the members of the group, read from the store now."""
+        return group_reading(self._group.membership())
 
     # -- of candidates
 
@@ -259,12 +259,13 @@ def unreadable_as_store_error() -> Generator[None]:
         raise StoreError(str(error)) from error
 
 
-def present_members(members: Members[MemberRecord]) -> tuple[PresentMember, ...]:
+def group_reading(members: Members[MemberRecord]) -> GroupReading:
     """Return *members* as the decisions have them."""
-    return tuple(
+    present = tuple(
         PresentMember(member_id, members.incarnations[member_id], record)
         for member_id, record in members.items()
     )
+    return GroupReading(members.order, present, members.undecodable | members.unreadable)
 
 
 def read_assignments(

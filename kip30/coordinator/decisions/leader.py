@@ -16,6 +16,9 @@ Decided here:
   the assignor without metadata would give its work to others in its place.
 * A member that is gone works on nothing: its record goes only when its lease has ended, and the
   group is read after the round has begun. So what a round takes from it goes to others at once.
+* A member of the last generation whose record cannot be read may be working all the same: a round
+  waits for it as for one that has not joined, so that its work goes to others only after its own
+  deadline. It joins a round with a new record, which heals a damaged one.
 * A round neither waits for a refused member nor counts its leaving as a loss. Its refusal is
   published with each generation until it does.
 * A cooperative member of the last generation that is refused may work until its own deadline, so
@@ -225,7 +228,7 @@ def _has_joined(member: PresentMember, state: StateRecord) -> bool:
 
 def _all_joined(facts: LeaderFacts, state: StateRecord) -> bool:
     counting = {one.member_id for one in facts.present().values()}
-    return all(
+    return not facts.has_unreadable_worker() and all(
         one.member_id in counting and _has_joined(one, state)
         for one in facts.members
         if not facts.is_refused(one)

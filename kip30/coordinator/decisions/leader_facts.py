@@ -5,7 +5,7 @@ static members and the deadline of a round from when it took over, and reads the
 assignment. Only the leader's task may replace them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kip30.coordinator.config import GroupConfig
@@ -61,7 +61,9 @@ class LeaderFacts:
         nonce: A random text that no record has yet; new for each call of `leader_next`.
         rules: The properties of the term that do not change.
         reading: The newest state; None while it must be read.
-        members: The members of the group, by the newest reading or notification.
+        members: The members of the group, by the newest reading or notification; one of the last
+            generation whose record can no longer be read, as it was.
+        unreadable: The ids of the other members whose records cannot be read.
         is_group_read: Whether `members` is a linearizable reading that the leader asked for, and
             nothing has happened since.
         parts: The parts read of the committed assignment, by number; None for a part that is gone.
@@ -84,6 +86,7 @@ class LeaderFacts:
     rules: LeaderRules
     reading: StateReading | None = None
     members: tuple[PresentMember, ...] = ()
+    unreadable: frozenset[str] = frozenset()
     is_group_read: bool = False
     parts: Mapping[int, Part | None] = field(default_factory=dict[int, Part | None])
     roster: Mapping[str, Assignment] | None = None
@@ -142,15 +145,26 @@ class LeaderFacts:
         return facts.read(StateReading(record, version))
 
     def saw_group(
-        self, members: Iterable[PresentMember], *, linearizable: bool = False
+        self,
+        members: Iterable[PresentMember],
+        *,
+        unreadable: Collection[str] = (),
+        linearizable: bool = False,
     ) -> "LeaderFacts":
         """Note the members of the group: *linearizable* for the answer to `ReadGroup`."""
-        seen = tuple(members)
+        accepted = self.accepted()
+        kept = [
+            one
+            for one in self.members
+            if one.member_id in unreadable and one.record.instance in accepted
+        ]
+        seen = (*members, *kept)
         before = {one.member_id for one in self.members}
         has_new = any(one.member_id not in before for one in seen)
         facts = replace(
             self,
             members=seen,
+            unreadable=frozenset(unreadable).difference(one.member_id for one in kept),
             is_group_read=linearizable,
             newcomer_at=self.now if has_new else self.newcomer_at,
         )
@@ -245,6 +259,10 @@ class LeaderFacts:
         """Return whether the last generation refused this join of *member*, which is to leave."""
         last = (self.roster or {}).get(member.record.instance)
         return last is not None and last.refusal != "" and last.nonce == member.record.nonce
+
+    def has_unreadable_worker(self) -> bool:
+        """Return whether a member of the last generation has a record that cannot be read."""
+        return any(one.member_id in self.unreadable for one in self.accepted().values())
 
     def is_gone(self, instance: str) -> bool:
         """Return whether a member of the last generation, not present, is gone for good.

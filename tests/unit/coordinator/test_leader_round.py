@@ -52,6 +52,29 @@ def test_a_round_waits_for_all_and_then_reads_the_group() -> None:
     assert leader_next(again) == ReadGroup()
 
 
+def test_a_round_waits_for_a_worker_whose_record_cannot_be_read() -> None:
+    facts = forming(JOINED[0]).saw_group(JOINED[:1], unreadable={"b"})
+    assert leader_next(facts) == WaitForChange(160.0)
+    late = after(facts, 60.0).saw_group(JOINED[:1], unreadable={"b"}, linearizable=True)
+    assert isinstance(leader_next(late), Assign)
+    healed = facts.saw_group(JOINED, linearizable=True)
+    assert isinstance(leader_next(healed), Assign)
+
+
+def test_a_round_waits_for_no_other_record_that_cannot_be_read() -> None:
+    facts = forming(*JOINED).saw_group(JOINED, unreadable={"x"}, linearizable=True)
+    assert isinstance(leader_next(facts), Assign)
+
+
+def test_a_worker_whose_record_can_no_longer_be_read_is_not_gone() -> None:
+    facts = settled(MEMBERS[0], member("b", 2, round=4, rebalance_timeout_seconds=90.0))
+    facts = facts.saw_group(MEMBERS[:1], unreadable={"b"})
+    assert leader_next(facts) == WaitForChange()
+    round_ = facts.read(StateReading(mine(4, preparing=True), Version(11), facts.now))
+    round_ = round_.saw_group(JOINED[:1], unreadable={"b"})
+    assert leader_next(round_) == WaitForChange(190.0)
+
+
 def test_a_reading_of_the_group_serves_one_round() -> None:
     facts = assigning().assigned({}, follow_up=True)
     facts = facts.written(written(leader_next(facts)), Version(12)).cleaned_up(5)
