@@ -84,7 +84,7 @@ class EmbeddedElection(ElectionDriver):
         if row.session == session.ident and row.nonce == bid.nonce:
             return _claim(row, session)
         if row.session is not None and self._peers.is_alive_else_end(tx, row.session):
-            return _held(row, tx)
+            return _held(bid.service, row, tx)
         if not row.epoch:  # never led, or its row was removed: see `service_pruning`
             row = ServiceRow(*(tx.execute(_FIND, (self._root, NO_NAME)).fetchone() or ()))
         if type(row.epoch) is not int:
@@ -115,9 +115,9 @@ def _claim(row: ServiceRow, session: Session) -> Claim:
     return Claim(name, entry, session.lease, row.rev, session.ident)
 
 
-def _held(row: ServiceRow, tx: Transaction) -> Held:
+def _held(service: str, row: ServiceRow, tx: Transaction) -> Held:
     rev: int = tx.execute(_REV).fetchone()[0]
     try:
         return Held(Snapshot(rev, dict([_leader(row)])))
-    except UNREADABLE:  # another program wrote it; it still counts as the leader
-        return Held(Snapshot(rev, {}, {str(row.candidate): "it is no record of a leader"}))
+    except UNREADABLE as error:  # another program wrote it; it still counts as the leader
+        raise foreign(f"the leader of {service!r}", "it is no record of a leader") from error
