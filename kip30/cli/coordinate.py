@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _MOST_SHARDS = 100_000
 _MOST_COMMANDS = 100
+_MOST_BYTES = 16 << 20
 
 
 @click.command("coordinate", context_settings={"allow_interspersed_args": False})
@@ -147,5 +148,9 @@ def _items(shards: int | None, file: Path | None, key: str | None) -> "ItemList"
     if key is not None:
         return StoredItems(key)
     if file is not None:
-        return FixedItems(lines(os.fsdecode(file.read_bytes())))
+        with file.open("rb") as stream:
+            content = stream.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:  # also of a device, which has no size and no end
+            raise UsageError(f"{file} is longer than {_MOST_BYTES >> 20} MiB: use several groups")
+        return FixedItems(lines(os.fsdecode(content)))
     return FixedItems([str(number) for number in range(shards or 0)])

@@ -16,6 +16,8 @@ Say = Callable[[str], None]
 T = TypeVar("T")
 
 _TURN_SECONDS = 0.1
+_QUIET_SECONDS = 30.0
+"""After which a complaint that comes again is said again: it is of another outage."""
 
 
 class Poller(Generic[T]):
@@ -38,7 +40,8 @@ class Poller(Generic[T]):
         self._has_tried = has_tried
         self._interrupts = interrupts
         self._say = say
-        self._complaint = ""
+        # The last complaint, and when it came last.
+        self._complaint, self._complained_at = "", -math.inf
 
     def wait(
         self, wait_seconds: float | None, *, goes_on: Callable[[], bool] = lambda: True
@@ -73,9 +76,10 @@ class Poller(Generic[T]):
             return None
 
     def _complain(self, line: str) -> None:
-        if line != self._complaint:
+        now = time.monotonic()
+        if line != self._complaint or now > self._complained_at + _QUIET_SECONDS:
             self._say(line)
-        self._complaint = line
+        self._complaint, self._complained_at = line, now
 
 
 def interrupted(interrupts: Interrupts) -> RunOutcome:

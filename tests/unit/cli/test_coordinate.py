@@ -58,6 +58,7 @@ def test_a_command_that_ends_is_run_again_if_asked_for(shell: Shell) -> None:
         (("--items-key=/k",), "key"),
         (("--items=empty",), "there is nothing to divide"),
         (("--items=twice",), "an item must not be in the list twice: 'a'"),
+        (("--items=/dev/zero",), "/dev/zero is longer than 16 MiB: use several groups"),
         (("--items=nul",), "an item must be one line that is not empty: 'b\\x00c'"),
         (("--shards=0",), "0 is not in the range"),
     ],

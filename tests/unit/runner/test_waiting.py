@@ -1,6 +1,7 @@
 """The time that a runner waits for a term or a share."""
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -60,6 +61,25 @@ def test_an_attempt_has_ended_with_its_answer_or_error(answer: Callable[[], str]
     assert call.has_tried(100.0)
     call.forget()
     assert not call.has_tried(100.0)
+
+
+def test_an_outage_is_reported_once_and_the_next_one_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = list[str]()
+
+    def ask(_timeout: float) -> str | None:
+        raise UnavailableError("no answer")
+
+    with Interrupts() as interrupts:
+        poller = Poller(ask, interrupts, lines.append, has_tried=lambda: True)
+        poller.ask()
+        poller.ask()
+        assert lines == ["waiting for the store: no answer"]
+        later = time.monotonic() + 31
+        monkeypatch.setattr(time, "monotonic", lambda: later)
+        poller.ask()
+    assert len(lines) == 2
 
 
 def test_an_attempt_that_lasts_is_one() -> None:
