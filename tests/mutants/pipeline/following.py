@@ -115,7 +115,7 @@ FOLLOWING: dict[str, Mutant] = {
         f"{_FEED}::test_p56_a_file_that_is_edited_before_the_first_change[target]",
         (
             "store_identity.py",
-            "if (now := _identity(properties)) != noted:",
+            "if (now := _identity(resolve(properties))) != noted:",
             "if not (now := noted):",
         ),
     ),
