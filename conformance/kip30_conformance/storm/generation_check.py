@@ -33,13 +33,22 @@ def one_assignment(record: StormRecord) -> Finding:
 
 
 def _going_back(record: StormRecord) -> Iterator[str]:
-    """Yield each generation that a member took up although it had had that or a later one."""
+    """Yield each generation that a member took up although it had had that or a later one.
+
+    It may take up its newest one again if it has lost the share at its deadline.
+    """
     newest: dict[str, int] = {}
-    for _, row in record.rows("share"):
-        member, generation = row["member"], row["generation"]
-        if generation <= newest.get(member, -1):
-            yield f"{member} took generation {generation} up after {newest[member]}"
-        newest[member] = max(generation, newest.get(member, -1))
+    lost = set[str]()
+    for row in (row for rows in record.journals.values() for row in rows):
+        if row["what"] == "share lost":
+            lost.add(row["member"])
+        elif row["what"] == "share":
+            member, generation = row["member"], row["generation"]
+            before = newest.get(member, -1)
+            if generation < before or (generation == before and member not in lost):
+                yield f"{member} took generation {generation} up after {before}"
+            newest[member] = max(generation, before)
+            lost.discard(member)
 
 
 def _contradictions(record: StormRecord) -> Iterator[str]:

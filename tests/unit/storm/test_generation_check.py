@@ -50,6 +50,16 @@ def test_a_member_that_goes_back(generation: int) -> None:
     assert found.violations == [f"a took generation {generation} up after 2"]
 
 
+def test_a_share_that_was_lost_at_its_deadline_is_taken_up_again() -> None:
+    lost = row("share lost", member="a", generation=2, items=[])
+    found = one_assignment(judged(*SOUND, lost, share("a", 2, 1)))
+    assert found.violations == []
+    found = one_assignment(judged(*SOUND, lost, share("a", 2, 1), share("a", 2, 1)))
+    assert found.violations == ["a took generation 2 up after 2"]
+    found = one_assignment(judged(*SOUND, lost, share("a", 1, 1, 2)))
+    assert found.violations == ["a took generation 1 up after 2"]
+
+
 def test_a_read_that_goes_back() -> None:
     """The read of generation 2 returned at the second 3."""
     found = one_assignment(judged(*SOUND, read(3.0, 4.0, 1, FIRST)))
