@@ -43,7 +43,6 @@ _IS_OPEN = "SELECT 1 FROM session WHERE id = ? AND deadline > ?"
 _RENEWALS_PER_TIMEOUT = 3
 _SHORT = 0.2
 _RENEWAL_PATIENCE = 0.1
-_SECONDS_TO_UNUSED = 0.02
 
 
 class SessionLostError(Exception):
@@ -124,8 +123,6 @@ class Sessions:
     def renew(self) -> None:
         """Renew the session if that is due. Takes `_RENEWAL_PATIENCE` seconds at the most.
 
-        It takes up to an operation timeout, once, to end a session whose lock file was removed.
-
         Raises:
             sqlite3.OperationalError: Another process was writing (`is_busy`). Retry soon.
             UnavailableError: Another thread was waiting for that process. Retry soon.
@@ -144,7 +141,8 @@ class Sessions:
         if not os.fstat(session.descriptor).st_nlink and session.lease.ended is None:
             session.lease.end(self._why_without_file(session))
         if session.lease.expire():
-            self._end_if_unused(session)
+            if not session.lease.is_in_use():
+                self.end(session, LATE, LockBackoff(_SHORT))
         elif self._clock.now() >= self._renew_at and not self._renewals_paused:
             self._renew(session)
 
@@ -157,16 +155,15 @@ class Sessions:
     def seconds_to_renewal(self) -> float | None:
         """Return how long until the next renewal; None if there is none to come."""
         session = self.session
-        if session is not None and session.lease.ended is not None:
-            return _SECONDS_TO_UNUSED
-        if session is None or self._renewals_paused:
+        if session is None or session.lease.ended is not None or self._renewals_paused:
             return None
         return self._renew_at - self._clock.now()
 
     def end(self, session: Session, reason: str, backoff: LockBackoff | None = None) -> None:
         """End *session* and delete its claims, at once if the store can be reached.
 
-        Otherwise other processes see by its lock that it has ended, and `renew` ends it there.
+        Otherwise other processes see by its lock that it has ended, and `renew` ends it there: if
+        its lock file was removed, they would wait for the deadline in its row.
         """
         if session is not self.session:
             return  # without waiting for a thread that is opening the next one
@@ -332,17 +329,6 @@ class Sessions:
         deadline = sent_at + self._context.session_timeout_seconds
         changed = tx.execute(_RENEW, (deadline, session.ident, sent_at)).rowcount
         return sent_at if changed else None
-
-    def _end_if_unused(self, session: Session) -> None:
-        """End *session*, whose lease has ended, unless work under a term of it goes on.
-
-        If its lock file was removed, others wait for the deadline in its row unless that is
-        deleted, which therefore has the time of an operation.
-        """
-        if not session.lease.is_in_use():
-            has_file = os.fstat(session.descriptor).st_nlink
-            seconds = _SHORT if has_file else self._context.operation_timeout_seconds
-            self.end(session, LATE, LockBackoff(seconds))
 
     def _why_without_file(self, session: Session) -> str:
         """Return why *session* has no lock file, which is removed after the row of a session."""
