@@ -202,7 +202,7 @@ class LeaderElection(Handle, Generic[T]):
         self._callbacks.remove(self._target, callback)
 
     @override
-    def _let_go(self) -> None:
+    def _end_claims_locally(self) -> None:
         self._resigning = self._campaign.retire()
 
     @override

@@ -70,7 +70,7 @@ class _Callbacks:
         """Announce *term*, unless it has ended by then, and later its end."""
         with self._changed:
             self._newest = term
-            self._work[term] = term.begin_work(self._runner, lasts=True)
+            self._work[term] = term.begin_work(self._runner, outlives_runner=True)
         # Also when the locator is closed: then `PluginLocator.close` itself calls this.
         term.over.add_done_callback(lambda _: self.proceed())
         self.proceed()
@@ -113,7 +113,7 @@ class _Callbacks:
             if self._announced is None and newest is not None and not self._is_over(newest):
                 self._announced = self.latest = newest
                 if newest not in self._work:  # another broker was seen to lead meanwhile
-                    self._work[newest] = newest.begin_work(runner, lasts=True)
+                    self._work[newest] = newest.begin_work(runner, outlives_runner=True)
                 return self._on_becoming
             self._run_by(None)
             self._caller = None

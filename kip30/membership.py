@@ -35,7 +35,7 @@ __all__ = ["GroupMembership", "Members", "MembershipChange"]
 
 T = TypeVar("T")
 
-_LOOKED_OVER = 64
+_SWEEP_SIZE = 64
 
 
 def waits_until(wait_seconds: float) -> float:
@@ -73,7 +73,7 @@ class GroupMembership(Handle, Generic[T]):
         self._target = Target(Kind.GROUP, group)
         self._lifecycles: dict[str, MemberLifecycle] = {}
         # At how many members those that have ended are dropped. Written under the lock.
-        self._look_over_at = _LOOKED_OVER
+        self._sweep_at = _SWEEP_SIZE
         self._lock = threading.Lock()
 
     def join(  # noqa: PLR0913  one argument for each event, and what follows a lost session
@@ -242,11 +242,11 @@ class GroupMembership(Handle, Generic[T]):
         self._callbacks.remove(self._target, callback)
 
     @override
-    def _let_go(self) -> None:
+    def _end_claims_locally(self) -> None:
         with self._lock:
             lifecycles = list(self._lifecycles.values())
         for lifecycle in lifecycles:
-            lifecycle.end_here()
+            lifecycle.end_locally()
 
     @override
     def _give_back(self) -> Sequence[Future[None]]:
@@ -287,7 +287,7 @@ class GroupMembership(Handle, Generic[T]):
             kept = self._lifecycles.get(member_id)
             if kept is not None and not kept.is_over():
                 raise MemberExistsError(f"{member_id!r} has joined {self.group!r} here already")
-            if len(self._lifecycles) >= self._look_over_at:
+            if len(self._lifecycles) >= self._sweep_at:
                 self._forget_lost()
             self._lifecycles[member_id] = lifecycle
 
@@ -296,7 +296,7 @@ class GroupMembership(Handle, Generic[T]):
         for member_id, lifecycle in list(self._lifecycles.items()):
             if lifecycle.is_over():
                 del self._lifecycles[member_id]
-        self._look_over_at = _LOOKED_OVER + 2 * len(self._lifecycles)
+        self._sweep_at = _SWEEP_SIZE + 2 * len(self._lifecycles)
 
     def _leaving(self, member_id: str) -> Future[None]:
         """Leave, locally at once; the future ends when the store has confirmed it."""

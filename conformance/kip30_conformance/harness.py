@@ -34,14 +34,15 @@ class Harness(ABC):
         operation_seconds: Operation timeout of the same clients.
         crash_seconds: Time beyond a session timeout for which the store may keep a dead client's
             claims.
-        crowd_strikes: Number of processes of a crowd that are killed or stopped, one at a time.
+        processes_per_crowd_fault: Number of processes of a crowd that are killed or stopped, one at
+            a time.
         peer_class: Class of a client in a separate process.
     """
 
     session_seconds: float = SESSION_SECONDS
     operation_seconds: float = OPERATION_SECONDS
     crash_seconds: float = 2.0
-    crowd_strikes: int = 30
+    processes_per_crowd_fault: int = 30
     peer_class: type[Peer] = Peer
     _roots = itertools.count()
 

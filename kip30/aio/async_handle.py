@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
 
 from kip30.aio.bridge import Bridge, for_task, task_runner
-from kip30.aio.leased import Faces
+from kip30.aio.leased import AsyncCounterparts
 from kip30.aio.listening import Listeners
 from kip30.errors import ClosedError, OutcomeUnknownError
 from kip30.runtime.base_handle import LoopHandle
@@ -19,12 +19,15 @@ class Closing:
     """The close of handles in a loop: at once there, then in the store, even if it is cancelled."""
 
     def __init__(
-        self, bridge: Bridge, handles: Sequence[LoopHandle], faces: Faces[Any, Any] | None = None
+        self,
+        bridge: Bridge,
+        handles: Sequence[LoopHandle],
+        counterparts: AsyncCounterparts[Any, Any] | None = None,
     ) -> None:
-        """Close nothing yet; *faces* are of what is held through *handles*."""
+        """Close nothing yet; *counterparts* are of what is held through *handles*."""
         self._bridge = bridge
         self._handles = handles
-        self._faces = faces
+        self._counterparts = counterparts
         self._in_store: list[Future[None]] = []
 
     async def close(self) -> None:
@@ -33,14 +36,16 @@ class Closing:
             if not self._bridge.closed:
                 await self._close()
         finally:
-            if self._faces is not None:
-                self._faces.note_ends()
+            if self._counterparts is not None:
+                self._counterparts.note_ends()
 
     async def _close(self) -> None:
         self._bridge.check()
         with acting_as(task_runner()):
-            ended = [handle for handle in self._handles if handle.end_here()]
-        self._in_store += [self._bridge.submit(for_task(handle.end_in_store)) for handle in ended]
+            ended = [handle for handle in self._handles if handle.end_locally()]
+        self._in_store += [
+            self._bridge.submit(for_task(handle.release_in_store)) for handle in ended
+        ]
         for end in self._in_store:
             with suppress(ClosedError):  # the locator's close has ended it
                 async with self._bridge.turns as until:
@@ -50,12 +55,14 @@ class Closing:
 class AsyncHandle(Generic[H]):
     """One interface over an open store, for one event loop; an async context manager."""
 
-    def __init__(self, bridge: Bridge, handle: H, faces: Faces[Any, Any] | None = None) -> None:
+    def __init__(
+        self, bridge: Bridge, handle: H, counterparts: AsyncCounterparts[Any, Any] | None = None
+    ) -> None:
         """Use the methods of `AsyncPluginLocator` instead."""
         self._bridge = bridge
         self._handle = handle
         self._listeners = Listeners(bridge)
-        self._closing = Closing(bridge, [handle], faces)
+        self._closing = Closing(bridge, [handle], counterparts)
 
     async def close(self) -> None:
         """Give back what was claimed through this handle and remove its listeners. Idempotent.

@@ -66,7 +66,7 @@ class Bridge:
         self._read_turns = CallTurns(_AT_ONCE, self._seconds, limit)
         self._beginnings = IterationLimit(_IN_ONE_ITERATION)
         self.homes: WeakSet[Any] = WeakSet()  # the `Listeners` of all handles
-        self.faces: WeakSet[Any] = WeakSet()  # the `Faces` of all handles
+        self.counterparts: WeakSet[Any] = WeakSet()  # the `AsyncCounterparts` of all handles
         self._listening: set[asyncio.Task[None]] = set()
 
     def check(self) -> None:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from kip30.aio.async_handle import AsyncHandle
 from kip30.aio.awaiting import LateError, outcome
 from kip30.aio.bridge import Bridge, task_runner
-from kip30.aio.leased import AsyncLeadership, CancelledOnLoss, Faces
+from kip30.aio.leased import AsyncCounterparts, AsyncLeadership, CancelledOnLoss
 from kip30.aio.listening import AsyncListener
 from kip30.driver.records import Snapshot
 from kip30.election import (
@@ -76,8 +76,10 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
 
     def __init__(self, bridge: Bridge, election: ElectionRequests[T]) -> None:
         """Use `AsyncPluginLocator.leader_election` instead."""
-        self._faces: Faces[Leadership, AsyncLeadership] = Faces(AsyncLeadership, bridge)
-        super().__init__(bridge, election, self._faces)
+        self._counterparts: AsyncCounterparts[Leadership, AsyncLeadership] = AsyncCounterparts(
+            AsyncLeadership, bridge
+        )
+        super().__init__(bridge, election, self._counterparts)
         self._place = "service", election.service
         self._seconds = bridge.store.context.operation_timeout_seconds
 
@@ -101,8 +103,8 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         candidacy = self._handle.candidacy(
             candidate,
             data,
-            self._listeners.callback(on_elected, self._faces.of),
-            self._listeners.callback(on_lost, self._faces.of),
+            self._listeners.callback(on_elected, self._counterparts.of),
+            self._listeners.callback(on_lost, self._counterparts.of),
         )
         return (await self._attempted(partial(self._handle.add, candidacy))).leads()
 
@@ -120,7 +122,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             if resigned is not None:
                 await self._bridge.shared(resigned, OutcomeUnknownError)
         finally:  # not before: this may cancel the block that calls
-            self._faces.note_end(term)
+            self._counterparts.note_end(term)
 
     async def wait_elected(
         self, candidate: str, timeout_seconds: float | None = None
@@ -137,13 +139,13 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             except LateError:
                 return None
             if term is None or term.is_valid():
-                return None if term is None else self._faces.of(term)
+                return None if term is None else self._counterparts.of(term)
 
     def leadership(self, candidate: str) -> AsyncLeadership | None:
         """See `kip30.LeaderElection.leadership`; not a coroutine: it returns at once."""
         self._bridge.check()
         term = self._handle.leadership(candidate)
-        return None if term is None else self._faces.of(term)
+        return None if term is None else self._counterparts.of(term)
 
     @asynccontextmanager
     async def lead(

@@ -38,10 +38,10 @@ class AsyncLeaseBound(Generic[H]):
         self._timer: asyncio.TimerHandle | None = None
         self._callbacks: set[Callable[[], None]] = set()
         self._look_at_the_clock()
-        # Weak, or an ended object and its face would keep each other alive forever. While it is
-        # valid the timer holds the face.
-        face: ref[AsyncLeaseBound[Any]] = ref(self)
-        held.over.add_done_callback(lambda _: bridge.post(partial(_end, face)))
+        # Weak, or an ended object and its counterpart would keep each other alive forever. While it
+        # is valid the timer holds the counterpart.
+        counterpart: ref[AsyncLeaseBound[Any]] = ref(self)
+        held.over.add_done_callback(lambda _: bridge.post(partial(_end, counterpart)))
 
     @property
     def held(self) -> H:
@@ -121,8 +121,8 @@ class AsyncLeaseBound(Generic[H]):
             callback()
 
 
-def _end(face: "ReferenceType[AsyncLeaseBound[Any]]") -> None:
-    if (bound := face()) is not None:
+def _end(counterpart: "ReferenceType[AsyncLeaseBound[Any]]") -> None:
+    if (bound := counterpart()) is not None:
         bound.end()
 
 
@@ -167,41 +167,41 @@ class AsyncMember(AsyncLeaseBound[Member]):
 
     @property
     def order(self) -> int:
-        """The least order of a view of the group that shows it; see `kip30.Member.order`."""
+        """The least order of a counterpart of the group that shows it; see `kip30.Member.order`."""
         return self._held.order
 
 
 A = TypeVar("A", bound=AsyncLeaseBound[Any])
 
 
-class Faces(Generic[H, A]):
+class AsyncCounterparts(Generic[H, A]):
     """The one `AsyncLeaseBound` of each `LeaseBound`, for as long as one of them is in use."""
 
     def __init__(self, make: Callable[[Bridge, H], A], bridge: Bridge) -> None:
-        """Start without faces."""
+        """Start without counterparts."""
         self._make = make
         self._bridge = bridge
         self._made: WeakValueDictionary[H, A] = WeakValueDictionary()
-        bridge.faces.add(self)
+        bridge.counterparts.add(self)
 
     def of(self, held: H) -> A:
-        """Return the face of *held* in the loop."""
-        face = self._made.get(held)
-        if face is None:
-            face = self._made[held] = self._make(self._bridge, held)
-        face.note_end()  # on_lost may arrive before what `over` posts
-        return face
+        """Return the counterpart of *held* in the loop."""
+        counterpart = self._made.get(held)
+        if counterpart is None:
+            counterpart = self._made[held] = self._make(self._bridge, held)
+        counterpart.note_end()  # on_lost may arrive before what `over` posts
+        return counterpart
 
     def note_ends(self) -> None:
-        """Set `lost` of all faces of what has ended."""
-        for face in list(self._made.values()):
-            face.note_end()
+        """Set `lost` of all counterparts of what has ended."""
+        for counterpart in list(self._made.values()):
+            counterpart.note_end()
 
     def note_end(self, held: H | None) -> None:
-        """Set `lost` of the face of *held*, if there is one and *held* has ended."""
-        face = self._made.get(held) if held is not None else None
-        if face is not None:
-            face.note_end()
+        """Set `lost` of the counterpart of *held*, if there is one and *held* has ended."""
+        counterpart = self._made.get(held) if held is not None else None
+        if counterpart is not None:
+            counterpart.note_end()
 
 
 class CancelledOnLoss:

@@ -169,8 +169,8 @@ class AsyncPluginLocator:
         try:
             await ClosingThread(for_task(self._close)).end()
         finally:
-            for faces in list(bridge.faces):
-                faces.note_ends()
+            for counterparts in list(bridge.counterparts):
+                counterparts.note_ends()
 
     def _session_listeners(self) -> Listeners:
         bridge = self._open()

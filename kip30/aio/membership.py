@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from kip30.aio.async_handle import AsyncHandle
 from kip30.aio.bridge import Bridge
-from kip30.aio.leased import AsyncMember, Faces
+from kip30.aio.leased import AsyncCounterparts, AsyncMember
 from kip30.aio.listening import AsyncListener
 from kip30.driver.records import Snapshot, Version
 from kip30.errors import OutcomeUnknownError
@@ -60,8 +60,10 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
 
     def __init__(self, bridge: Bridge, membership: MembershipRequests[T]) -> None:
         """Use `AsyncPluginLocator.group_membership` instead."""
-        self._faces: Faces[Member, AsyncMember] = Faces(AsyncMember, bridge)
-        super().__init__(bridge, membership, self._faces)
+        self._counterparts: AsyncCounterparts[Member, AsyncMember] = AsyncCounterparts(
+            AsyncMember, bridge
+        )
+        super().__init__(bridge, membership, self._counterparts)
         self._place = "group", membership.group
 
     async def join(  # noqa: PLR0913  the arguments of `kip30.GroupMembership.join`
@@ -86,13 +88,13 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
 
         def enrol() -> MemberLifecycle:
             callbacks = MemberCallbacks(
-                on_lost=self._listeners.callback(on_lost, self._faces.of),
-                on_evicted=self._listeners.callback(on_evicted, self._faces.of),
-                on_rejoined=self._listeners.callback(on_rejoined, self._faces.of),
+                on_lost=self._listeners.callback(on_lost, self._counterparts.of),
+                on_evicted=self._listeners.callback(on_evicted, self._counterparts.of),
+                on_rejoined=self._listeners.callback(on_rejoined, self._counterparts.of),
             )
             return self._handle.enrol(member_id, data, callbacks, rejoin=rejoin)
 
-        return self._faces.of(await self._joined(member_id, enrol, until))
+        return self._counterparts.of(await self._joined(member_id, enrol, until))
 
     async def _joined(
         self, member_id: str, enrol: Callable[[], MemberLifecycle], until: float
@@ -127,7 +129,7 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
 
         def leaving() -> Future[None]:
             member, left = self._handle.member(member_id), self._handle.leaving(member_id)
-            self._faces.note_end(member)
+            self._counterparts.note_end(member)
             return left
 
         left = await self._bridge.give_back(leaving)
@@ -137,7 +139,7 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
         """See `kip30.GroupMembership.member`; not a coroutine: it returns at once."""
         self._bridge.check()
         member = self._handle.member(member_id)
-        return None if member is None else self._faces.of(member)
+        return None if member is None else self._counterparts.of(member)
 
     def share_lease(self, member_id: str) -> int:
         """See `kip30.GroupMembership.share_lease`; not a coroutine: it returns at once."""

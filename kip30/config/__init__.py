@@ -25,9 +25,9 @@ from kip30.config.properties import Properties, Value, Written
 from kip30.config.secrets import Secret, secret
 from kip30.config.settings import SettingRow, reference, setting
 from kip30.config.settings_builder import build, check_keys, effective
-from kip30.config.shippable import folders, shippable
 from kip30.config.suggestions import did_you_mean
-from kip30.config.trust import TRUSTED_VARIABLE, distrust_chain, distrust_tree
+from kip30.config.trust import TRUSTED_VARIABLE, untrusted_chain_reason, untrusted_tree_reason
+from kip30.config.worker_settings import folders, worker_settings
 
 __all__ = [
     "TRUSTED_VARIABLE",
@@ -46,8 +46,6 @@ __all__ = [
     "choice",
     "default_file",
     "did_you_mean",
-    "distrust_chain",
-    "distrust_tree",
     "effective",
     "entries",
     "folders",
@@ -60,6 +58,8 @@ __all__ = [
     "reference",
     "secret",
     "setting",
-    "shippable",
     "text",
+    "untrusted_chain_reason",
+    "untrusted_tree_reason",
+    "worker_settings",
 ]

@@ -67,13 +67,13 @@ def _variable(name: str, where: str) -> str:
 
 def _content(name: str, value: Value, where: str) -> str:
     try:
-        raw, distrust = read(value.place(without_tilde(Path(name))), FILE_LIMIT)
+        raw, untrusted_reason = read(value.place(without_tilde(Path(name))), FILE_LIMIT)
     except (OSError, RuntimeError, ValueError) as error:  # ValueError: a NUL character
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{where}: cannot read the file {name}: {reason}") from error
-    if distrust:
+    if untrusted_reason:
         raise ConfigError(
-            f"{where}: {distrust}: deny other users write access, or name its owner in"
+            f"{where}: {untrusted_reason}: deny other users write access, or name its owner in"
             f" ${TRUSTED_VARIABLE}"
         )
     # Not chained: a decoding error carries the content.

@@ -15,7 +15,7 @@ from typing import cast
 from kip30.config.home import without_tilde
 from kip30.config.properties import Properties, Value, Written, as_text
 from kip30.config.safe_read import Contents, read
-from kip30.config.trust import distrust_here
+from kip30.config.trust import untrusted_here_reason
 from kip30.errors import ConfigError
 
 CONFIG_VARIABLE = "KIP30_CONFIG"
@@ -109,10 +109,10 @@ def _load_file(file: Path, *, is_named: bool = True) -> Properties:
     named = first.pop(FURTHER_FILE, None)
     if named is None:
         return _with_kafkas_timeouts(Properties(first))
-    if named.distrust:
+    if named.untrusted_reason:
         raise ConfigError(
             f"{FURTHER_FILE} ({named.origin}) reads a file, and another user may have written it:"
-            f" {named.distrust}; name the other file with --config instead"
+            f" {named.untrusted_reason}; name the other file with --config instead"
         )
     second = _read_file(file.parent / without_tilde(Path(named.text.strip())), is_named=True)
     if FURTHER_FILE in second:
@@ -125,20 +125,23 @@ def _with_kafkas_timeouts(properties: Properties) -> Properties:
     store = properties.get("plugin.backend")
     if store is not None and store.text.strip() != "zookeeper":
         return properties
-    borrowed = {
+    foreign = {
         ours: properties[theirs]
         for theirs, ours in _KAFKA_TIMEOUTS.items()
-        if theirs in properties and properties[theirs].borrowed
+        if theirs in properties and properties[theirs].is_foreign
     }
-    return Properties(borrowed) | properties
+    return Properties(foreign) | properties
 
 
 def _read_file(file: Path, *, is_named: bool) -> dict[str, Value]:
-    raw, distrust = _contents(file, is_named=is_named, may_wait=is_named)
+    raw, untrusted_reason = _contents(file, is_named=is_named, may_wait=is_named)
     values = _parse(_decoded(raw, file), str(file))
     kept = _out_of_kafka(values) if _is_kafka(values) else values
     folder = _folder(file)
-    return {key: replace(one, distrust=distrust, folder=folder) for key, one in kept.items()}
+    return {
+        key: replace(one, untrusted_reason=untrusted_reason, folder=folder)
+        for key, one in kept.items()
+    }
 
 
 def _folder(file: Path) -> Path | None:
@@ -157,16 +160,18 @@ def _contents(file: Path, *, is_named: bool, may_wait: bool) -> Contents:
     """Read *file*; one that was not named is refused if another user could have written it."""
     try:
         contents = read(file, FILE_LIMIT, may_wait=may_wait)
-        distrust = contents.distrust or ("" if is_named else distrust_here(file))
+        untrusted_reason = contents.untrusted_reason or (
+            "" if is_named else untrusted_here_reason(file)
+        )
     except ValueError as error:  # a NUL character in the path
         raise ConfigError(f"cannot read the configuration file {str(file)!r}: {error}") from error
     except OSError as error:
         raise ConfigError(f"cannot read the configuration file {file}: {error.strerror}") from error
-    if distrust and not is_named:
+    if untrusted_reason and not is_named:
         raise ConfigError(
-            f"{file.absolute()} is refused: {distrust}; a file that is not named must belong to"
-            f" you or root, and no other user may write it or its folder: correct that with"
-            f" chown and chmod, or name the file with --config or ${CONFIG_VARIABLE}"
+            f"{file.absolute()} is refused: {untrusted_reason}; a file that is not named must"
+            f" belong to you or root, and no other user may write it or its folder: correct that"
+            f" with chown and chmod, or name the file with --config or ${CONFIG_VARIABLE}"
         )
     return contents
 
@@ -204,7 +209,7 @@ def _is_kafka(keys: Mapping[str, Value]) -> bool:
 def _out_of_kafka(values: Mapping[str, Value]) -> dict[str, Value]:
     plugin = {key: value for key, value in values.items() if key.startswith("plugin.")}
     zookeeper = {
-        key: replace(value, borrowed=True)
+        key: replace(value, is_foreign=True)
         for key, value in values.items()
         if key.startswith("zookeeper.")
     }

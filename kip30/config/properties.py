@@ -20,17 +20,17 @@ class Value:
     Attributes:
         text: As written, references not expanded.
         origin: ``file:line``, or another source.
-        borrowed: Another program's key, which is no mistake if nothing here knows it.
-        distrust: Why other users could have written it; empty if they could not. Such a value
-            may neither name code or files nor hold references.
+        is_foreign: Another program's key, which is no mistake if nothing here knows it.
+        untrusted_reason: Why other users could have written it; empty if they could not. Such a
+            value may neither name code or files nor hold references.
         folder: Where relative paths in it begin: the folder of the file that holds it. None for the
             working directory.
     """
 
     text: str = field(repr=False)
     origin: str
-    borrowed: bool = False
-    distrust: str = ""
+    is_foreign: bool = False
+    untrusted_reason: str = ""
     folder: Path | None = None
 
     def place(self, path: Path) -> Path:

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from kip30.config.trust import distrust
+from kip30.config.trust import untrusted_reason
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
 
@@ -16,11 +16,11 @@ class Contents(NamedTuple):
 
     Attributes:
         raw: Its bytes.
-        distrust: Why other users could have written it; empty if they could not.
+        untrusted_reason: Why other users could have written it; empty if they could not.
     """
 
     raw: bytes
-    distrust: str
+    untrusted_reason: str
 
 
 def read(file: Path, limit: int, *, may_wait: bool = False) -> Contents:
@@ -43,7 +43,7 @@ def read(file: Path, limit: int, *, may_wait: bool = False) -> Contents:
         raw = stream.read(limit + 1)
         if len(raw) > limit:
             raise OSError(errno.EFBIG, f"larger than {limit // 1024} KiB")
-        return Contents(raw, distrust(file, status, descriptor))
+        return Contents(raw, untrusted_reason(file, status, descriptor))
 
 
 def _require_kind(mode: int, *, may_wait: bool) -> None:

@@ -38,7 +38,7 @@ class Declaration:
         return (self.key, *self.aliases)
 
     @property
-    def reaches_out(self) -> bool:
+    def names_code_or_files(self) -> bool:
         """True if the value names code to run, or a file to read or write."""
         return self.runs_code or self.parser in _PATHS
 

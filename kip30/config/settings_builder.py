@@ -65,7 +65,7 @@ def check_keys(
     unknown = [
         f"{key} ({value.origin}) is not a setting{did_you_mean(key, known) or _REMEDY}"
         for key, value in properties.items()
-        if not (key in known or value.borrowed or key.startswith(tolerated))
+        if not (key in known or value.is_foreign or key.startswith(tolerated))
     ]
     if unknown:
         raise ConfigError("\n".join(unknown))
@@ -115,10 +115,11 @@ def _parsed(declaration: Declaration, key: str, value: Value) -> Any:
 def _require_allowed(declaration: Declaration, key: str, value: Value) -> None:
     """Refuse a value that could do harm, before it is used."""
     where = f"{key} ({value.origin})"
-    if value.distrust and (declaration.reaches_out or refers(value.text)):
+    if value.untrusted_reason and (declaration.names_code_or_files or refers(value.text)):
         raise ConfigError(
             f"{where} runs code or reads files, and another user may have written it:"
-            f" {value.distrust}; give it with --set, or name the owner in ${TRUSTED_VARIABLE}"
+            f" {value.untrusted_reason}; give it with --set, or name the owner in"
+            f" ${TRUSTED_VARIABLE}"
         )
     if declaration.literal and refers(value.text):
         raise ConfigError(f"{where} must be written out, not taken from ${{...}}")

@@ -23,7 +23,7 @@ _ROOT = 0
 _ACL = "system.posix_acl_access"
 
 
-def distrust(path: Path, status: os.stat_result, source: int | Path) -> str:
+def untrusted_reason(path: Path, status: os.stat_result, source: int | Path) -> str:
     """Return why other users could have written *path*, or nothing if they could not.
 
     A directory with the sticky bit is trusted although others may write it: they can neither
@@ -50,37 +50,41 @@ def distrust(path: Path, status: os.stat_result, source: int | Path) -> str:
     return ""
 
 
-def distrust_here(file: Path) -> str:
+def untrusted_here_reason(file: Path) -> str:
     """Return why other users could have put *file* where it is, or nothing if they could not."""
     folder = file.absolute().parent
-    return distrust(folder, folder.stat(), folder) or distrust(file, file.lstat(), file)
+    return untrusted_reason(folder, folder.stat(), folder) or untrusted_reason(
+        file, file.lstat(), file
+    )
 
 
-def distrust_chain(path: Path) -> str:
+def untrusted_chain_reason(path: Path) -> str:
     """Return why other users could put something else in the place of *path*, or nothing.
 
     This looks at every directory above it. After an empty answer no other user can change what
     *path* leads to, so it may be opened again by its name.
     """
     real = path.resolve()
-    steps = (distrust(one, one.lstat(), one) for one in (*reversed(real.parents), real))
+    steps = (untrusted_reason(one, one.lstat(), one) for one in (*reversed(real.parents), real))
     return next(filter(None, steps), "")
 
 
-def distrust_tree(root: Path) -> str:
+def untrusted_tree_reason(root: Path) -> str:
     """Return why other users could have written something in *root*, or nothing."""
-    steps = (_distrust_within(one) for one in _below(root))
-    return distrust_chain(root) or next(filter(None, steps), "")
+    steps = (_untrusted_within_reason(one) for one in _below(root))
+    return untrusted_chain_reason(root) or next(filter(None, steps), "")
 
 
-def _distrust_within(path: Path) -> str:
+def _untrusted_within_reason(path: Path) -> str:
     try:
         status = path.lstat()
     except FileNotFoundError:  # Python renames each compiled file that it has written
         return ""
     if not stat.S_ISLNK(status.st_mode):
-        return distrust(path, status, path)
-    return distrust(path, status, path) or (distrust_chain(path) if path.exists() else "")
+        return untrusted_reason(path, status, path)
+    return untrusted_reason(path, status, path) or (
+        untrusted_chain_reason(path) if path.exists() else ""
+    )
 
 
 def _below(root: Path) -> Iterator[Path]:

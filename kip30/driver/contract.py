@@ -34,7 +34,7 @@ from kip30.driver.lease import Lease
 from kip30.driver.records import (
     Claim,
     Entry,
-    Held,
+    HeldByOther,
     NamePage,
     Pruned,
     Snapshot,
@@ -65,13 +65,13 @@ class Limits:
     Attributes:
         value_bytes: The largest value that it takes.
         observe_seconds: How late a watch may deliver a change.
-        kept_descriptors: How many file descriptors a client may keep for requests to come, beyond
+        idle_descriptors: How many file descriptors a client may keep for requests to come, beyond
             those it has open when it first leads.
     """
 
     value_bytes: int = 256 * 1024
     observe_seconds: float = 0.0
-    kept_descriptors: int = 0
+    idle_descriptors: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Context:
     operation_timeout_seconds: float
     connect_timeout_seconds: float
     margin_seconds: float
-    session_timeout_was_asked: bool = True
+    session_timeout_is_configured: bool = True
 
     def lease(self, *, sent_at: float, timeout_seconds: float | None = None) -> Lease:
         """Return a lease that the store granted to a request sent at *sent_at*."""
@@ -167,7 +167,9 @@ class ElectionDriver(ABC):
     forms_line: ClassVar[bool] = True
 
     @abstractmethod
-    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
+    def claim(
+        self, service: str, candidate: str, nonce: str, data: bytes
+    ) -> Future[Claim | HeldByOther]:
         """Try once to take *service*; a new claim gets a new, greater epoch.
 
         A retry with the same nonce returns the claim of the first request.
@@ -262,16 +264,16 @@ class Backend(ABC):
         settings_class: A dataclass of the store's own settings.
         capabilities: Of the class: what the store may have. Of an instance: what it has with
             its settings.
-        frees_at_death: Whether the claims of a client that dies are free at once and not after
-            the session timeout. A command that it ran would overlap the next one, unless another
-            process shares the lease.
+        releases_claims_on_crash: Whether the claims of a client that dies are free at once and not
+            after the session timeout. A command that it ran would overlap the next one, unless
+            another process shares the lease.
         limits: What the store accepts, and how soon its observers notice a change.
     """
 
     name: ClassVar[str]
     settings_class: ClassVar[type[Any]]
     capabilities: frozenset[Capability]
-    frees_at_death: ClassVar[bool] = False
+    releases_claims_on_crash: ClassVar[bool] = False
     limits: Limits = Limits()
     is_blocking: ClassVar[bool] = True
     """True if a driver's method may work, or wait for the store, before it returns its future. If

@@ -61,13 +61,13 @@ class Lease:
         return self._deadline
 
     @property
-    def ended(self) -> str | None:
+    def end_reason(self) -> str | None:
         """Reason why the lease has ended, or None while that is not known."""
         return self._ended
 
     @property
     def lateness(self) -> str:
-        """Reason that `ended` gives for an end of the lease at its deadline."""
+        """Reason that `end_reason` gives for an end of the lease at its deadline."""
         return f"{LATE}: {self._trouble}" if self._trouble else LATE
 
     def is_valid(self) -> bool:
@@ -123,7 +123,7 @@ class Lease:
                 self._clock.wait(self._use_ended, left)
             return self._seconds_in_use() <= 0
 
-    def renewed(self, sent_at: float) -> bool:
+    def record_renewal(self, sent_at: float) -> bool:
         """Record an acknowledged renewal; return False if the lease had already ended."""
         with self._lock:
             if self._ended is None and self._clock.now() < self._deadline:

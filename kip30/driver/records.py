@@ -261,7 +261,7 @@ class Claim(NamedTuple):
     handle: Any = None
 
 
-class Held(NamedTuple):
+class HeldByOther(NamedTuple):
     """A leadership that was not granted.
 
     *retry_after_seconds* is set when the store will notify no client at the moment the

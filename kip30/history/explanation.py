@@ -60,7 +60,7 @@ class Violation:
 
 def explained(rows: Sequence[Operation], model: Model) -> Violation:
     """Return where *rows*, which are a violation, break, in a time that grows with their number."""
-    telling = [row for row, _ in model.told(rows)]
+    telling = [row for row, _ in model.with_steps(rows)]
     limit = _BUDGET + _BUDGET_PER_ROW * len(telling)
     search = Search(telling, model, limit, hindsight=False)
     passed = search.furthest(_PATIENCE)
@@ -69,7 +69,7 @@ def explained(rows: Sequence[Operation], model: Model) -> Violation:
         passed, is_first = _Narrowing(telling, model, search, limit).first_break(passed)
     blamed = search.returned_after(passed)
     states = _states(search.states_after(passed, 2 * passed + _PATIENCE), model)
-    return Violation(blamed, _window(model.told(rows), blamed), states, is_first)
+    return Violation(blamed, _window(model.with_steps(rows), blamed), states, is_first)
 
 
 def beginning(rows: Sequence[Operation], until_ns: float) -> list[Operation]:
@@ -117,14 +117,14 @@ class _Narrowing:
         return verdict is Verdict.VIOLATION
 
 
-def _window(told: Sequence[tuple[Operation, Step]], blamed: Operation) -> tuple[Operation, ...]:
+def _window(steps: Sequence[tuple[Operation, Step]], blamed: Operation) -> tuple[Operation, ...]:
     over = [
         row
-        for row, step in told
+        for row, step in steps
         if row.acknowledged and not step.observes and row.ends_ns < blamed.called_ns
     ]
     since = max(over, key=lambda row: row.ends_ns).called_ns if over else 0
-    window = (row for row, _ in told if row.ends_ns >= since and row.called_ns <= blamed.ends_ns)
+    window = (row for row, _ in steps if row.ends_ns >= since and row.called_ns <= blamed.ends_ns)
     return tuple(sorted(window, key=lambda row: row.called_ns))
 
 

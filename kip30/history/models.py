@@ -85,7 +85,7 @@ class Model(ABC):
         del state
         return None
 
-    def told(
+    def with_steps(
         self, rows: Sequence[Operation], *, hindsight: bool = True
     ) -> list[tuple[Operation, Step]]:
         """Return those of *rows* that have a step, each with it.
@@ -95,11 +95,11 @@ class Model(ABC):
         steps = self.steps(rows) if hindsight else self.steps_so_far(rows)
         return [(row, step) for row, step in zip(rows, steps, strict=True) if step]
 
-    def blurred(self, rows: Sequence[Operation]) -> Sequence[Operation]:
+    def normalized(self, rows: Sequence[Operation]) -> Sequence[Operation]:
         """Return *rows*, in their order, with all that no client can have noticed made equal."""
         return rows
 
-    def sharpened(self, rows: Sequence[Operation]) -> Sequence[Operation]:
+    def constrained(self, rows: Sequence[Operation]) -> Sequence[Operation]:
         """Return *rows*, in their order, with conclusions from the other rows filled in.
 
         The verdict on them stays the same, and the search, which is exponential in the open

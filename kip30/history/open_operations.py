@@ -76,25 +76,25 @@ class Timeline(NamedTuple):
     pending: list[Alike]
 
 
-def timeline(told: Sequence[tuple[Operation, Step]]) -> Timeline:
+def timeline(steps: Sequence[tuple[Operation, Step]]) -> Timeline:
     """Lay out operations with their steps.
 
     Operations that touch in a single instant count as concurrent.
     """
     builder = _Builder()
-    for _, returns, index in sorted(_events(told)):
+    for _, returns, index in sorted(_events(steps)):
         if returns:
             builder.ends(index)
-        elif told[index][0].answered:
-            builder.begins(index, *told[index])
+        elif steps[index][0].answered:
+            builder.begins(index, *steps[index])
         else:
-            builder.stays_open(*told[index])
+            builder.stays_open(*steps[index])
     return Timeline(builder.moments, list(builder.pending.values()))
 
 
-def _events(told: Sequence[tuple[Operation, Step]]) -> Iterator[tuple[float, bool, int]]:
+def _events(steps: Sequence[tuple[Operation, Step]]) -> Iterator[tuple[float, bool, int]]:
     """Yield times of calls and returns; at the same time calls sort first."""
-    for index, (row, _) in enumerate(told):
+    for index, (row, _) in enumerate(steps):
         yield row.called_ns, False, index
         if row.answered:
             yield row.ends_ns, True, index

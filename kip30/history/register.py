@@ -35,16 +35,16 @@ class Register(Model):
         return state
 
     @override
-    def sharpened(self, rows: Sequence[Operation]) -> Sequence[Operation]:
-        sharp = list(self.blurred(rows))
+    def constrained(self, rows: Sequence[Operation]) -> Sequence[Operation]:
+        constrained = list(self.normalized(rows))
         for life in self._lives(rows):
-            _tighten(sharp, life)
-        return sharp
+            _tighten(constrained, life)
+        return constrained
 
     @override
-    def blurred(self, rows: Sequence[Operation]) -> Sequence[Operation]:
+    def normalized(self, rows: Sequence[Operation]) -> Sequence[Operation]:
         met = {self.compared(row) for row in rows}
-        return [self._blurred(row, met) for row in rows]
+        return [self._normalized(row, met) for row in rows]
 
     @override
     def held_until(self, rows: Sequence[Operation]) -> Callable[[State], int]:
@@ -54,7 +54,7 @@ class Register(Model):
         }
         return lambda state: needed.get(self.held(state), 0)
 
-    def _blurred(self, row: Operation, met: Container[Value]) -> Operation:
+    def _normalized(self, row: Operation, met: Container[Value]) -> Operation:
         """Write `UNSEEN` for values that are never read, so that such writes are alike."""
         value = self.written(row)
         if row.answered or value is NOTHING or value in met:

@@ -54,11 +54,11 @@ class Search:
         With *hindsight*, later records narrow the search from the beginning. That shows soon
         whether there is an order; a search without it shows how far one goes.
         """
-        known = model.sharpened(rows) if hindsight else model.blurred(rows)
-        told = model.told(known, hindsight=hindsight)
+        known = model.constrained(rows) if hindsight else model.normalized(rows)
+        steps = model.with_steps(known, hindsight=hindsight)
         self._model = model
-        self._rows = [row for row, _ in told]
-        self._moments, pending = timeline(told)
+        self._rows = [row for row, _ in steps]
+        self._moments, pending = timeline(steps)
         self._pending = _by_need(pending)
         self._held_until = model.held_until(known) if hindsight else _nothing_is_held
         self._begin(budget)

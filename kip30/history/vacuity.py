@@ -27,7 +27,7 @@ def missing_evidence(
 
 
 def _wrote(rows: Sequence[Operation], model: Model) -> bool:
-    return any(row.acknowledged and not step.observes for row, step in model.told(rows))
+    return any(row.acknowledged and not step.observes for row, step in model.with_steps(rows))
 
 
 def _overlapped(rows: Iterable[Operation]) -> bool:

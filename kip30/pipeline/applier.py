@@ -13,16 +13,16 @@ from kip30.driver.clock import Clock, SystemClock
 from kip30.driver.records import Fence, Version, Write, check_fence
 from kip30.errors import UnsupportedError, UsageError
 from kip30.names import Key
-from kip30.pipeline.admission import (
-    Admitted,
+from kip30.pipeline.batch_writer import BatchWriter
+from kip30.pipeline.change_selection import (
     Decision,
     Prefers,
-    admit,
+    SelectedChanges,
     judge_repeated,
     prefers_last,
     prefers_smallest,
+    select_changes,
 )
-from kip30.pipeline.batch_writer import BatchWriter
 from kip30.pipeline.outcomes import Applied, Given, NewRecord, Nonces, Replacement, WriteOutcome
 from kip30.pipeline.rate_limit import RateLimit
 
@@ -43,7 +43,8 @@ class Applier:
     say otherwise:
 
     * A key that is not valid, or data over the store's limit, is rejected before any I/O.
-    * Of several records for one key in one call one is written; see `kip30.pipeline.admission`.
+    * Of several records for one key in one call one is written; see
+      `kip30.pipeline.change_selection`.
     * A lost answer is looked up. A write whose outcome stays open, or that was not accepted because
       the store did not answer, is unknown: the run is incomplete; the same call decides it again.
     * Once a request and all that looked into it had no answer, the rest of the call is not sent.
@@ -135,15 +136,15 @@ class Applier:
     def _apply(
         self, changes: Sequence[Given], prefers: Prefers, *, only_own: bool = False
     ) -> list[Applied]:
-        admitted = admit(changes, self._backend.limits.value_bytes, prefers)
-        decisions = admitted.rejected
+        selected = select_changes(changes, self._backend.limits.value_bytes, prefers)
+        decisions = selected.rejected
         self._writer.silence = None
-        rest = iter(admitted.chosen.items())
+        rest = iter(selected.chosen.items())
         while batch := list(islice(rest, self._most)):
             writes = self._writes(changes, batch)
             decisions.update(self._writer.write(writes, only_own=only_own))
             self._most = MOST_IN_FLIGHT
-        _judge_repeated(changes, admitted, decisions)
+        _judge_repeated(changes, selected, decisions)
         return [Applied(change.key, *decisions[number]) for number, change in enumerate(changes)]
 
     def _writes(
@@ -158,8 +159,8 @@ class Applier:
 
 
 def _judge_repeated(
-    changes: Sequence[Given], admitted: Admitted, decisions: dict[int, Decision]
+    changes: Sequence[Given], selected: SelectedChanges, decisions: dict[int, Decision]
 ) -> None:
-    for number, key in admitted.repeated.items():
-        chosen = admitted.chosen[key]
+    for number, key in selected.repeated.items():
+        chosen = selected.chosen[key]
         decisions[number] = judge_repeated(changes[number], changes[chosen], decisions[chosen])

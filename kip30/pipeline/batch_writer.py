@@ -17,14 +17,14 @@ from kip30.errors import (
     VersionConflictError,
 )
 from kip30.names import Key
-from kip30.pipeline.admission import Decision
+from kip30.pipeline.change_selection import Decision
 from kip30.pipeline.outcomes import WriteOutcome
 from kip30.pipeline.rate_limit import RateLimit
 from kip30.pipeline.write_decisions import (
     Found,
     Rule,
     decide,
-    decide_over_own,
+    decide_pipeline_replacement,
     decide_refused,
 )
 from kip30.runtime.deadline_wait import DeadlineWait
@@ -60,19 +60,21 @@ class BatchWriter:
     def write(self, writes: Writes, *, only_own: bool = False) -> dict[int, Decision]:
         """Return the outcome of each of *writes*, by its number. No key is in them twice.
 
-        With *only_own* a record that a program wrote is a conflict (`decide_over_own`).
+        With *only_own* a record that a program wrote is a conflict (`decide_pipeline_replacement`).
 
         Raises:
             Kip30Error: All of them failed with it or its like.
         """
         batch = _Batch(writes)
         if not (self._fenced or self.silence) and (only_own or self._must_look(writes)):
-            self._look(batch, decide_over_own if only_own else decide, batch.left)
+            self._look(batch, decide_pipeline_replacement if only_own else decide, batch.left)
         for _ in range(_ROUNDS):
             self._send(batch)
             if not batch.refused:
                 break
-            self._look(batch, decide_over_own if only_own else decide_refused, batch.refused)
+            self._look(
+                batch, decide_pipeline_replacement if only_own else decide_refused, batch.refused
+            )
         batch.decide_all(batch.left, WriteOutcome.CONFLICT, "the key keeps changing")
         batch.raise_if_unusable()
         self._looks_first = batch.met

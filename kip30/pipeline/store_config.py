@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kip30.config import Properties, folders, load, shippable
+from kip30.config import Properties, folders, load, worker_settings
 from kip30.errors import UsageError
 from kip30.runtime.resolution import Resolved, resolve
 
@@ -43,7 +43,7 @@ class StoreConfig:
         """
         settings_class = resolve(properties).choice.backend.settings_class
         return cls(
-            settings=tuple(shippable(properties, settings_class).items()),
+            settings=tuple(worker_settings(properties, settings_class).items()),
             folders=tuple(folders(properties, settings_class).items()),
         )
 

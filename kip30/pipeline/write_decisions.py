@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from kip30.driver.records import Condition, Entry, Version, Write
 from kip30.errors import StoreError
-from kip30.pipeline.admission import Decision
+from kip30.pipeline.change_selection import Decision
 from kip30.pipeline.outcomes import WriteOutcome, is_of_pipeline
 
 Found = Entry | StoreError | None
@@ -31,7 +31,7 @@ def decide_refused(write: Write, found: Found) -> Decision | Write:
     return decide(write, found)
 
 
-def decide_over_own(write: Write, found: Found) -> Decision | Write:
+def decide_pipeline_replacement(write: Write, found: Found) -> Decision | Write:
     """Return the outcome of *write*, which replaces or deletes only what the pipeline wrote.
 
     It is sent with the version that was found, so that no program can write in between.

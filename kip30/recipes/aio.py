@@ -12,7 +12,7 @@ from typing_extensions import override
 from kip30.aio.async_handle import Closing
 from kip30.aio.awaiting import post
 from kip30.aio.bridge import Bridge, task_runner
-from kip30.aio.leased import AsyncLeaseBound, Faces
+from kip30.aio.leased import AsyncCounterparts, AsyncLeaseBound
 from kip30.aio.locator import AsyncPluginLocator
 from kip30.driver.clock import Clock
 from kip30.errors import (
@@ -36,7 +36,7 @@ from kip30.runtime.term_work import acting_as
 
 T = TypeVar("T")
 G = TypeVar("G", bound=Grip)
-_GripFaces = Faces[LeaseBound, AsyncLeaseBound[LeaseBound]]
+_GripCounterparts = AsyncCounterparts[LeaseBound, AsyncLeaseBound[LeaseBound]]
 
 _LONGEST_WAIT = 1.0  # a loop's timers are paused while the system is suspended
 
@@ -126,8 +126,8 @@ class _AsyncRecipe:
     def __init__(self, bridge: Bridge, handles: Sequence[LoopHandle]) -> None:
         """Close *handles*, in this order."""
         self._bridge = bridge
-        self._faces: _GripFaces = Faces(AsyncLeaseBound, bridge)
-        self._closing = Closing(bridge, handles, self._faces)
+        self._counterparts: _GripCounterparts = AsyncCounterparts(AsyncLeaseBound, bridge)
+        self._closing = Closing(bridge, handles, self._counterparts)
 
     async def close(self) -> None:
         """See `close` of the class in `kip30.recipes`.
@@ -137,7 +137,7 @@ class _AsyncRecipe:
         await self._closing.close()
 
     def _held(self, grip: Grip) -> AsyncGrip[Grip]:
-        return AsyncGrip(self._bridge, grip, self._faces.of(grip.held))
+        return AsyncGrip(self._bridge, grip, self._counterparts.of(grip.held))
 
     async def __aenter__(self) -> Self:
         """Return the object itself."""
@@ -164,7 +164,7 @@ class AsyncLock(_AsyncRecipe):
         A task that is cancelled while it waits does not hold the lock, and waits for it no more.
         """
         grip = await _taken(self._requests.acquire(timeout_seconds), self._bridge)
-        return AsyncFencedGrip(self._bridge, grip, self._faces.of(grip.held))
+        return AsyncFencedGrip(self._bridge, grip, self._counterparts.of(grip.held))
 
     async def try_acquire(self) -> AsyncFencedGrip | None:
         """See `kip30.recipes.Lock.try_acquire`."""

@@ -116,7 +116,7 @@ def refuse_overlap(backend: Backend) -> None:
     Raises:
         UnsupportedError: The death of this process would free what it holds at once.
     """
-    if backend.frees_at_death and Capability.LEASE_SHARING not in backend.capabilities:
+    if backend.releases_claims_on_crash and Capability.LEASE_SHARING not in backend.capabilities:
         raise UnsupportedError(
             f"with these settings store {backend.name!r} frees the term of a killed runner before"
             " its command has ended (embedded: set plugin.embedded.liveness to ofd)"

@@ -110,18 +110,18 @@ class Handle(Closeable):
         happens.
         """
         until = self._patience_ends()
-        if not self._store.is_foreign() and self._end_here():
-            self._end_in_store(until)
+        if not self._store.is_foreign() and self._end_locally():
+            self._release_in_store(until)
 
-    def _end_here(self) -> bool:
+    def _end_locally(self) -> bool:
         """Accept nothing more and end what was claimed, locally and at once; false if it had."""
         if self._closed:
             return False
         self._closed = True
-        self._let_go()
+        self._end_claims_locally()
         return True
 
-    def _end_in_store(self, until: float) -> None:
+    def _release_in_store(self, until: float) -> None:
         """Remove the listeners, and wait up to *until*, so that the store knows what has ended."""
         self._callbacks.close()
         # A store whose driver works inside the call may take all of the time for that.
@@ -139,7 +139,7 @@ class Handle(Closeable):
         if self._closed:
             raise LifecycleError("this handle is closed: ask the locator for another")
 
-    def _let_go(self) -> None:
+    def _end_claims_locally(self) -> None:
         """End what was claimed, locally and at once."""
 
     def _give_back(self) -> Sequence[Future[None]]:
@@ -154,17 +154,17 @@ def close_together(handles: Sequence[Handle]) -> None:
     until = handles[0]._patience_ends()  # noqa: SLF001  of its own module, as below
     with ExitStack() as closing:  # which closes all, also if one is interrupted
         for handle in reversed(handles):
-            if not handle._store.is_foreign() and handle._end_here():  # noqa: SLF001
-                closing.callback(handle._end_in_store, until)  # noqa: SLF001
+            if not handle._store.is_foreign() and handle._end_locally():  # noqa: SLF001
+                closing.callback(handle._release_in_store, until)  # noqa: SLF001
 
 
 class LoopHandle(Handle):
     """A handle that an event loop closes, in two steps: the second is for a thread."""
 
-    def end_here(self) -> bool:
+    def end_locally(self) -> bool:
         """End what was claimed, locally and at once; return false if it had ended."""
-        return not self._store.is_foreign() and self._end_here()
+        return not self._store.is_foreign() and self._end_locally()
 
-    def end_in_store(self, until: float | None = None) -> None:
+    def release_in_store(self, until: float | None = None) -> None:
         """Do the rest of `close`, which waits for the store, up to *until* if that is given."""
-        self._end_in_store(self._patience_ends() if until is None else until)
+        self._release_in_store(self._patience_ends() if until is None else until)

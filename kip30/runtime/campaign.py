@@ -28,7 +28,7 @@ from functools import partial
 
 from kip30.driver.kit.futures import Completed, fail, succeed
 from kip30.driver.kit.retry import Retry
-from kip30.driver.records import Claim, Held, new_nonce
+from kip30.driver.records import Claim, HeldByOther, new_nonce
 from kip30.errors import (
     AlreadyNominatedError,
     AuthenticationError,
@@ -122,7 +122,7 @@ class Campaign:
                 )
             self._watch.begin()
             if not self._is_kept:
-                self._store.keep(self)
+                self._store.register(self)
                 self._is_kept = True
             kept = self._candidacies.setdefault(candidacy.candidate, candidacy)
         self._task.wake()
@@ -272,7 +272,7 @@ class Campaign:
                 return
             self._idle_since = math.inf
             self._watch.end()
-            self._store.drop(self)
+            self._store.unregister(self)
             self._is_kept = False
             if self._retired:
                 self._task.close()
@@ -316,7 +316,7 @@ class Campaign:
             if term is None:
                 continue
             if not term.is_valid():
-                self._lose(candidacy, term, term.lease.ended or term.lease.lateness)
+                self._lose(candidacy, term, term.lease.end_reason or term.lease.lateness)
             elif self._taken_away(term):
                 term.held_until = -math.inf  # there is nothing to hold
                 self._lose(candidacy, term, "the store has another leader, or none")
@@ -405,7 +405,7 @@ class Campaign:
                 if term is not None or not all(map(self._is_held, surplus)):
                     self._terms.wake()
                 break
-            if self._yields(candidacy):
+            if self._gives_turn_to_others(candidacy):
                 continue
             if not candidacy.tried.done() or candidacy.uncertain or self._seems_free(candidacy):
                 self._attempt(candidacy)
@@ -413,7 +413,7 @@ class Campaign:
             for candidacy in list(self._candidacies.values()):
                 candidacy.first_attempt_done()
 
-    def _yields(self, candidacy: Candidacy) -> bool:
+    def _gives_turn_to_others(self, candidacy: Candidacy) -> bool:
         """Return whether a new *candidacy* leaves a turn to those that waited meanwhile.
 
         The next request of this client would reach the store before they are notified. Locks do
@@ -461,7 +461,7 @@ class Campaign:
         waiting = (one for one in list(self._candidacies.values()) if one.tried.done())
         return next(waiting, candidacy)
 
-    def _ask(self, candidacy: Candidacy) -> Claim | Held:
+    def _ask(self, candidacy: Candidacy) -> Claim | HeldByOther:
         was_uncertain, candidacy.uncertain = candidacy.uncertain, True
         future = self._driver.claim(
             self._service, candidacy.candidate, candidacy.nonce, candidacy.data

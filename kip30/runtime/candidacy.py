@@ -62,11 +62,13 @@ class Leadership(LeaseBound):
         self,
         runner: ThreadOrTask | None = None,
         *,
-        lasts: bool = False,
+        outlives_runner: bool = False,
         runs_first: Callable[[], TermWork | None] | None = None,
     ) -> TermWork:
         """Note that work runs under this, until `end_work`; see `kip30.runtime.term_work`."""
-        return self._progress.begin(self, runner, lasts=lasts, runs_first=runs_first)
+        return self._progress.begin(
+            self, runner, outlives_runner=outlives_runner, runs_first=runs_first
+        )
 
     def end_work(self, work: TermWork) -> None:
         """Note that *work* has ended. Idempotent."""
@@ -110,7 +112,9 @@ class TermDelivery(Delivery[Leadership]):
     @override
     def send(self, event: Leadership) -> None:
         if self._callback is not None:
-            self._queued[event] = event.begin_work(lasts=True, runs_first=lambda: self._current)
+            self._queued[event] = event.begin_work(
+                outlives_runner=True, runs_first=lambda: self._current
+            )
             super().send(event)
             if self._task.closed:
                 self._end_queued()

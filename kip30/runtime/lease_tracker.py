@@ -40,7 +40,7 @@ class LeaseTracker:
     def adopt(self, lease: Lease) -> None:
         """End *lease* by its own clock, and notify listeners of its loss."""
         with self._lock:
-            if lease in self._leases or lease.ended is not None or self._closed:
+            if lease in self._leases or lease.end_reason is not None or self._closed:
                 return
             task = self._dispatcher.task(lambda: self._look_at(lease, task), "lease clock")
             self._leases[lease] = task
@@ -78,7 +78,7 @@ class LeaseTracker:
             task.close()
         if is_closed:
             return
-        reason = lease.ended or LATE
+        reason = lease.end_reason or LATE
         log.warning("session lost: %s", reason)
         for delivery in listeners:
             delivery.send(SessionLost(reason))

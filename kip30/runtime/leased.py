@@ -80,7 +80,7 @@ class LeaseBound:
     @property
     def ending_reason(self) -> str:
         """Reason why this has ended; while it holds, why it will if it is not renewed."""
-        return self._reason or self.lease.ended or self.lease.lateness
+        return self._reason or self.lease.end_reason or self.lease.lateness
 
     def is_valid(self) -> bool:
         """Return whether this still holds now, by the clock."""

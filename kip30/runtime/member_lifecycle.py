@@ -116,7 +116,7 @@ class MemberLifecycle:
             raise self._taken(error) from error
 
     def _attempt_to_join(self, stays_wanted: tuple[type[Kip30Error], ...] = ()) -> Member:
-        self._store.keep(self)
+        self._store.register(self)
         newest = self._phases.newest()
         with self._busy:
             try:
@@ -149,7 +149,7 @@ class MemberLifecycle:
         if phase is Phase.CLOSED:
             raise ClosedError("closed while joining")
         if phase is Phase.LEAVING:
-            self._store.drop(self)
+            self._store.unregister(self)
             raise LifecycleError(f"{self._id!r} has left, or its handle was closed, while joining")
 
     def update(self, data: bytes) -> None:
@@ -163,11 +163,11 @@ class MemberLifecycle:
 
     def leave(self) -> Future[None]:
         """Stop being a member, locally at once; the future ends when the store confirms it."""
-        if self.end_here():
+        if self.end_locally():
             self._task.wake()
         return self._left
 
-    def end_here(self) -> bool:
+    def end_locally(self) -> bool:
         """Stop being a member, locally and at once; nothing is sent before `begin_leave`.
 
         Return false if it has left already or is over.
@@ -187,7 +187,7 @@ class MemberLifecycle:
         None if a request is in flight, or work goes on under the claim: then this member releases
         its claim itself.
         """
-        self.end_here()
+        self.end_locally()
         if self._phases.phase is not Phase.LEAVING:
             return None
         if self._is_held(self.member):
@@ -396,10 +396,10 @@ class MemberLifecycle:
         self._task.close()
         self._incarnations.close()
         self._watch.close()
-        self._store.drop(self)
+        self._store.unregister(self)
 
     def _rejoin(self, member: Member) -> None:
-        self._lose(member, member.lease.ended or member.lease.lateness)
+        self._lose(member, member.lease.end_reason or member.lease.lateness)
         if self._phases.is_over():
             return  # it has left meanwhile, or is not to re-join: the next step releases it
         self._release(member)
@@ -423,7 +423,7 @@ class MemberLifecycle:
             raise UnavailableError(f"{self._id!r} was not free for a moment") from error
 
     def _is_of_this_client(self, nonce: str) -> bool:
-        others = (one for one in self._store.pursuits() if isinstance(one, MemberLifecycle))
+        others = (one for one in self._store.active_claims() if isinstance(one, MemberLifecycle))
         return any(one.may_have_claimed(self._group, self._id, nonce) for one in others)
 
     def may_have_claimed(self, group: str, member_id: str, nonce: str) -> bool:
@@ -455,7 +455,7 @@ class MemberLifecycle:
     def _end_if_late(self) -> None:
         member = self.member
         if member is not None and not member.is_valid():
-            self._lose(member, member.lease.ended or member.lease.lateness)
+            self._lose(member, member.lease.end_reason or member.lease.lateness)
 
     def _release(self, member: Member) -> bool:
         """Release the claim of *member*; false if the store did not confirm it.

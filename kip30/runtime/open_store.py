@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from kip30.codecs import Codec
 from kip30.driver import Backend, Capability, Context, LeaseSharing
-from kip30.driver.kit.futures import Completed, Handed
+from kip30.driver.kit.futures import Completed, ForwardingFuture
 from kip30.driver.kit.thread_start import start_eventually
 from kip30.driver.lease import Lease
 from kip30.driver.records import Target
@@ -41,7 +41,7 @@ T = TypeVar("T")
 E = TypeVar("E")
 
 
-class Pursuit(Protocol):
+class ActiveClaim(Protocol):
     """A claim, or an attempt to get one, that lasts until it is closed."""
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class OpenStore:
         self._gone = threading.Event()
         self._lock = threading.Lock()
         # Keys alone, in the order in which they began: they are closed in the same order each time.
-        self._pursuits: dict[Pursuit, None] = {}
+        self._active_claims: dict[ActiveClaim, None] = {}
         try:
             self.dispatcher.start()
         except BaseException:
@@ -161,7 +161,7 @@ class OpenStore:
 
     def future(self) -> Future[Any]:
         """Return a future whose callbacks run on threads where they may block."""
-        return Handed(self.callbacks.call)
+        return ForwardingFuture(self.callbacks.call)
 
     def asking(self) -> Wait:
         """Return a wait for writes, all of them within *one* operation timeout.
@@ -206,8 +206,8 @@ class OpenStore:
         subscription.close()
         self.observations.detach(subscription.target, subscription.task)
 
-    def keep(self, pursuit: Pursuit) -> None:
-        """Hold *pursuit* until `drop`, and close it before the store is closed.
+    def register(self, active_claim: ActiveClaim) -> None:
+        """Note *active_claim* until `unregister`, and close it before the store is closed.
 
         Raises:
             ClosedError: It is too late.
@@ -215,17 +215,17 @@ class OpenStore:
         with self._lock:
             if self._closed:
                 raise ClosedError("the locator is closed: start a new one")
-            self._pursuits[pursuit] = None
+            self._active_claims[active_claim] = None
 
-    def drop(self, pursuit: Pursuit) -> None:
-        """Undo `keep`; do nothing if it is not there."""
+    def unregister(self, active_claim: ActiveClaim) -> None:
+        """Undo `register`; do nothing if it is not there."""
         with self._lock:
-            self._pursuits.pop(pursuit, None)
+            self._active_claims.pop(active_claim, None)
 
-    def pursuits(self) -> list[Pursuit]:
+    def active_claims(self) -> list[ActiveClaim]:
         """Return all that is held."""
         with self._lock:
-            return list(self._pursuits)
+            return list(self._active_claims)
 
     def is_foreign(self) -> bool:
         """Return whether this belongs to the parent of this forked process."""
@@ -260,10 +260,10 @@ class OpenStore:
                 if self._closed:
                     return
                 self._closed = True
-                pursuits = list(self._pursuits)
+                active_claims = list(self._active_claims)
             last_first.callback(self._hold_if_asked)
-            for pursuit in pursuits:
-                last_first.callback(pursuit.close)
+            for active_claim in active_claims:
+                last_first.callback(active_claim.close)
             last_first.callback(self.sessions.close)
 
     def _hold_if_asked(self) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from kip30.config import TRUSTED_VARIABLE, distrust_chain, distrust_tree
+from kip30.config import TRUSTED_VARIABLE, untrusted_chain_reason, untrusted_tree_reason
 from kip30.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -126,14 +126,14 @@ _finder = _Finder()
 def _checked(path: Path) -> str:
     if not path.exists():
         raise ConfigError(f"{_KEY}: there is no {path}")
-    _refuse(distrust_chain(path))
+    _refuse(untrusted_chain_reason(path))
     return str(path.resolve())
 
 
 def _check_metadata(place: Path) -> None:
     for pattern in _METADATA_FOLDERS:
         for folder in place.glob(pattern):
-            _refuse(distrust_tree(folder))
+            _refuse(untrusted_tree_reason(folder))
 
 
 def _check_module(name: str, spec: ModuleSpec) -> None:
@@ -143,13 +143,13 @@ def _check_module(name: str, spec: ModuleSpec) -> None:
     for file in map(Path, files):
         # A module in a zip file is no file of its own; the zip file was checked.
         if file.exists():
-            _refuse(distrust_tree(file), f"module {name} is not imported: ")
+            _refuse(untrusted_tree_reason(file), f"module {name} is not imported: ")
 
 
-def _refuse(distrust: str, what: str = "") -> None:
-    if distrust:
+def _refuse(untrusted_reason: str, what: str = "") -> None:
+    if untrusted_reason:
         raise ConfigError(
-            f"{_KEY}: {what}{distrust}: let no one else write there, or name the owner in"
+            f"{_KEY}: {what}{untrusted_reason}: let no one else write there, or name the owner in"
             f" ${TRUSTED_VARIABLE}"
         )
 

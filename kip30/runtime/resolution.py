@@ -232,7 +232,7 @@ def _context(common: CommonSettings, clock: Clock) -> Context:
         clock=clock,
         namespace=check_id(common.namespace, "plugin.namespace"),
         session_timeout_seconds=common.session_timeout_seconds,
-        session_timeout_was_asked=common.session_timeout is not None,
+        session_timeout_is_configured=common.session_timeout is not None,
         operation_timeout_seconds=common.operation_timeout_seconds,
         connect_timeout_seconds=common.connect_timeout_seconds,
         margin_seconds=common.margin_seconds,

@@ -79,29 +79,29 @@ class TermWork:
 
     Attributes:
         runner: The thread or task that runs it; None while it waits, or if that is not known.
-        lasts: Whether it continues after its runner has ended the term: then it has not let go by
-            that, but the runner cannot wait for it.
+        outlives_runner: Whether it continues after its runner has ended the term: then it has not
+            let go by that, but the runner cannot wait for it.
     """
 
-    __slots__ = ("_runs_first", "lasts", "runner", "term")
+    __slots__ = ("_runs_first", "outlives_runner", "runner", "term")
 
     def __init__(
         self,
         term: Holdable,
         runner: ThreadOrTask | None,
         *,
-        lasts: bool,
+        outlives_runner: bool,
         runs_first: "Callable[[], TermWork | None] | None" = None,
     ) -> None:
         """Begin under *term*; *runs_first* returns the work that runs first."""
         self.term: Holdable = term
         self.runner: ThreadOrTask | None = runner
-        self.lasts: bool = lasts
+        self.outlives_runner: bool = outlives_runner
         self._runs_first = runs_first
 
     def start(self) -> None:
         """Note that the caller runs it now."""
-        self.runner, self.lasts, self._runs_first = present_runner(), False, None
+        self.runner, self.outlives_runner, self._runs_first = present_runner(), False, None
 
     def present_runner(self) -> ThreadOrTask | None:
         """Return the thread or task that must continue before this can."""
@@ -143,11 +143,11 @@ class WorkInProgress:
         term: Holdable,
         runner: ThreadOrTask | None = None,
         *,
-        lasts: bool = False,
+        outlives_runner: bool = False,
         runs_first: Callable[[], TermWork | None] | None = None,
     ) -> TermWork:
         """Note work under *term*, until `end`; see `TermWork`."""
-        work = TermWork(term, runner, lasts=lasts, runs_first=runs_first)
+        work = TermWork(term, runner, outlives_runner=outlives_runner, runs_first=runs_first)
         with self._changed:
             present = self._work.setdefault(term, [])
             present.append(work)
@@ -163,7 +163,7 @@ class WorkInProgress:
     def end_own(self, term: Holdable) -> None:
         """Note that the caller, which ends *term*, does no more work under it."""
         caller = present_runner()
-        self._drop(term, lambda one: not one.lasts and caller.runs(one))
+        self._drop(term, lambda one: not one.outlives_runner and caller.runs(one))
 
     def end_all_of(self, runner: ThreadOrTask) -> None:
         """Record that *runner* does not continue: all its work has ended."""

@@ -3,7 +3,7 @@
 import math
 
 from kip30.driver.clock import Clock
-from kip30.driver.records import Claim, Entry, Held, Snapshot
+from kip30.driver.records import Claim, Entry, HeldByOther, Snapshot
 
 TURN_SECONDS = 0.2
 """Seconds between the claims of successive candidates near the head of the line.
@@ -33,7 +33,7 @@ class Vacancies:
         # The beginning of the turn of the candidate that was judged last.
         self._turn = math.inf
 
-    def refused(self, held: Held) -> None:
+    def refused(self, held: HeldByOther) -> None:
         """Note that a claim was refused."""
         self.granted()
         self._refused_at = held.by.order

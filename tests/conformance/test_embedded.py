@@ -104,7 +104,7 @@ INSERT INTO change (root, kind, scope, name) SELECT root.id, 2, ?, ? FROM root W
 
 
 class EmbeddedHarness(Harness):
-    crowd_strikes = 100
+    processes_per_crowd_fault = 100
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -8,12 +8,12 @@ from typing import Any
 
 from kip30.driver import Context
 from kip30.driver.kit.futures import Completed, mapped
-from kip30.driver.records import Claim, Entry, Held, Kind, Snapshot, Target, Version
+from kip30.driver.records import Claim, Entry, HeldByOther, Kind, Snapshot, Target, Version
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 from .mutation import mutate
 
-SoundClaim = Callable[[str, str, str, bytes], Future[Claim | Held]]
+SoundClaim = Callable[[str, str, str, bytes], Future[Claim | HeldByOther]]
 
 _NEVER = 2**62
 _TEN_HOURS = 36_000.0
@@ -29,13 +29,13 @@ class TwoWinners(EmbeddedBackend):
 
     def _claim(
         self, claim: SoundClaim, service: str, candidate: str, nonce: str, data: bytes
-    ) -> Future[Claim | Held]:
+    ) -> Future[Claim | HeldByOther]:
         return mapped(
             claim(service, candidate, nonce, data),
             lambda answer: self._grant(answer, Entry(Version(0), nonce, data), candidate),
         )
 
-    def _grant(self, answer: Claim | Held, entry: Entry, candidate: str) -> Claim:
+    def _grant(self, answer: Claim | HeldByOther, entry: Entry, candidate: str) -> Claim:
         if isinstance(answer, Claim):
             return answer
         (holder,) = answer.by.entries.values()
@@ -54,11 +54,11 @@ class LeaderForEver(EmbeddedBackend):
 
     def _claim(
         self, claim: SoundClaim, service: str, candidate: str, nonce: str, data: bytes
-    ) -> Future[Claim | Held]:
+    ) -> Future[Claim | HeldByOther]:
         return mapped(claim(service, candidate, nonce, data), self._keep)
 
-    def _keep(self, answer: Claim | Held) -> Claim | Held:
-        if isinstance(answer, Held):
+    def _keep(self, answer: Claim | HeldByOther) -> Claim | HeldByOther:
+        if isinstance(answer, HeldByOther):
             return answer
         now = self._context.clock.now()
         lease = self._context.lease(sent_at=now, timeout_seconds=_TEN_HOURS)

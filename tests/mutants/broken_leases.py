@@ -96,8 +96,8 @@ class _LeasesOf:
 
 class _LateLease(Lease):
     @override
-    def renewed(self, sent_at: float) -> bool:
-        return super().renewed(self._clock.now())
+    def record_renewal(self, sent_at: float) -> bool:
+        return super().record_renewal(self._clock.now())
 
 
 class _LateContext(Context):

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from kip30.driver import Context
-from kip30.driver.records import Claim, Condition, Held, Version, Write, new_nonce
+from kip30.driver.records import Claim, Condition, HeldByOther, Version, Write, new_nonce
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 from .mutation import mutate
@@ -62,12 +62,12 @@ def _release_by_nonce(
 
 
 def _claim_otherwise(
-    claim: Callable[[str, str, str, bytes], Future[Claim | Held]],
+    claim: Callable[[str, str, str, bytes], Future[Claim | HeldByOther]],
     service: str,
     candidate: str,
     _nonce: str,
     data: bytes,
-) -> Future[Claim | Held]:
+) -> Future[Claim | HeldByOther]:
     return claim(service, candidate, new_nonce(), data)
 
 

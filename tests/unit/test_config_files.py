@@ -167,7 +167,7 @@ def test_takes_its_own_keys_out_of_a_kafka_file(here: Path, marks: str) -> None:
 
 def test_zookeeper_keys_of_a_kafka_file_are_borrowed(here: Path) -> None:
     file = write(here / "server.properties", "broker.id=0\nzookeeper.connect=z:2181/kafka\n")
-    value = Value("z:2181/kafka", f"{file}:2", borrowed=True, folder=here)
+    value = Value("z:2181/kafka", f"{file}:2", is_foreign=True, folder=here)
     assert load(file) == {"zookeeper.connect": value}
 
 

@@ -18,7 +18,12 @@ import pytest
 
 from kip30.config import CommonSettings, Properties, build, load, setting, text
 from kip30.config.expansion import FILE_LIMIT
-from kip30.config.trust import TRUSTED_VARIABLE, distrust, distrust_chain, distrust_tree
+from kip30.config.trust import (
+    TRUSTED_VARIABLE,
+    untrusted_chain_reason,
+    untrusted_reason,
+    untrusted_tree_reason,
+)
 from kip30.errors import ConfigError
 from kip30.locator import PluginLocator
 from kip30.runtime.resolution import check
@@ -316,7 +321,7 @@ def test_a_file_that_is_gone_meanwhile_is_not_distrusted(place: Place) -> None:
     package.mkdir(0o755)
     with removed_again_and_again(package / "compiled.pyc.12345"):
         for _ in range(2_000):
-            assert distrust_tree(package) == ""
+            assert untrusted_tree_reason(package) == ""
 
 
 def test_a_link_leads_to_a_file_that_counts(place: Place) -> None:
@@ -367,9 +372,9 @@ def test_the_group_of_ones_own_name_may_write(place: Place) -> None:
     user = pwd.getpwuid(os.geteuid())
     place.properties.chmod(0o664)
     os.chown(place.properties, -1, user.pw_gid)
-    assert (distrust(place.properties, place.properties.stat(), place.properties) == "") is (
-        _is_private_group(user)
-    )
+    assert (
+        untrusted_reason(place.properties, place.properties.stat(), place.properties) == ""
+    ) is (_is_private_group(user))
     assert status.st_uid == user.pw_uid
 
 
@@ -393,15 +398,17 @@ def test_an_access_list_is_no_private_group(place: Place) -> None:
         os.setxattr(place.properties, "system.posix_acl_access", listed)
     if "system.posix_acl_access" not in os.listxattr(place.properties):
         pytest.skip("this file system keeps no access lists")
-    assert "may write" in distrust(place.properties, place.properties.stat(), place.properties)
+    assert "may write" in untrusted_reason(
+        place.properties, place.properties.stat(), place.properties
+    )
 
 
 def test_a_folder_above_that_all_may_write_is_found_out(place: Place) -> None:
     deep = place.folder / "open" / "deep"
     deep.mkdir(parents=True)
-    assert distrust_chain(deep) == ""
+    assert untrusted_chain_reason(deep) == ""
     (place.folder / "open").chmod(0o777)
-    assert "/open, mode 0777" in distrust_chain(deep)
+    assert "/open, mode 0777" in untrusted_chain_reason(deep)
 
 
 # -- references to what is no file

@@ -18,13 +18,13 @@ from kip30_backends.cassandra.calls import Answer, Ask, Calls
 from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.partition_queue import ClaimQueues, Work
 from kip30_backends.cassandra.session import (
+    ClaimBatch,
     ClaimRow,
     ClaimStatements,
     Holding,
-    Parcel,
     Session,
     Sessions,
-    parcels,
+    renewal_batches,
 )
 
 T = TypeVar("T")
@@ -146,8 +146,8 @@ class Claims:
         held = self.sessions.close()
         claimed = self._queues.settled(until)
         deleted = [
-            self.in_turn(parcel[0].claim_row.place, partial(self._deleted_together, parcel), until)
-            for parcel in parcels(held)
+            self.in_turn(batch[0].claim_row.place, partial(self._deleted_together, batch), until)
+            for batch in renewal_batches(held)
         ]
         with contextlib.suppress(TimeoutError):
             all_of([*deleted, claimed]).result(until - time.monotonic())
@@ -156,47 +156,47 @@ class Claims:
         order = self._calls.orders.stamp()
         return Claim(name, holding.entry, session.lease, order, holding)
 
-    def _renewed(self, parcel: Parcel) -> Future[Parcel]:
+    def _renewed(self, batch: ClaimBatch) -> Future[ClaimBatch]:
         """Renew the claims of one place; return those that are gone."""
 
-        def work(until: float) -> Future[Parcel]:
+        def work(until: float) -> Future[ClaimBatch]:
             # Claims that were given up while this waited for its turn must not be renewed.
-            return self._renew([one for one in parcel if self.sessions.is_held(one)], until)
+            return self._renew([one for one in batch if self.sessions.is_held(one)], until)
 
         until = time.monotonic() + self._renewal_seconds
-        return self.in_turn(parcel[0].claim_row.place, work, until, behind=_OTHERS_FIRST)
+        return self.in_turn(batch[0].claim_row.place, work, until, behind=_OTHERS_FIRST)
 
-    def _renew(self, parcel: Parcel, until: float) -> Future[Parcel]:
+    def _renew(self, batch: ClaimBatch, until: float) -> Future[ClaimBatch]:
         """Renew all together; if that is refused, retry in halves, to find those that are gone."""
-        if not parcel:
+        if not batch:
             return Completed(())
-        if len(parcel) == 1:
-            (one,) = parcel
+        if len(batch) == 1:
+            (one,) = batch
             renewal = self._write(one, one.entry, until)
-            return mapped(renewal, lambda is_there: () if is_there else parcel)
+            return mapped(renewal, lambda is_there: () if is_there else batch)
         sent_at, beat = self.now(), self._calls.revisions.next()
-        nonces = {one.entry.nonce for one in parcel}
+        nonces = {one.entry.nonce for one in batch}
 
-        def read(answer: Answer) -> Parcel | Future[Parcel]:
+        def read(answer: Answer) -> ClaimBatch | Future[ClaimBatch]:
             if not answer.applied and not nonces <= _written(answer, beat):
-                return self._renew_halves(parcel, until)
-            for one in parcel:
+                return self._renew_halves(batch, until)
+            for one in batch:
                 one.renewed(one.entry, sent_at)
             return ()
 
         statements = [
-            self.table.write(one.claim_row, one.entry, one.entry.nonce, beat) for one in parcel
+            self.table.write(one.claim_row, one.entry, one.entry.nonce, beat) for one in batch
         ]
         together = self._calls.statements.batch(statements)
         return self._calls.send(Ask(together, read, writes=True), until)
 
-    def _renew_halves(self, parcel: Parcel, until: float) -> Future[Parcel]:
-        half = len(parcel) // 2
+    def _renew_halves(self, batch: ClaimBatch, until: float) -> Future[ClaimBatch]:
+        half = len(batch) // 2
 
-        def go_on(gone: Parcel) -> Future[Parcel]:
-            return mapped(self._renew(parcel[half:], until), lambda more: [*gone, *more])
+        def go_on(gone: ClaimBatch) -> Future[ClaimBatch]:
+            return mapped(self._renew(batch[half:], until), lambda more: [*gone, *more])
 
-        return then(self._renew(parcel[:half], until), go_on)
+        return then(self._renew(batch[:half], until), go_on)
 
     def _write(self, holding: Holding, entry: Entry, until: float) -> Future[bool]:
         """Write *entry* over the row of *holding*; false if that is gone."""
@@ -218,17 +218,17 @@ class Claims:
         statement = self.table.write(holding.claim_row, entry, holding.entry.nonce, beat)
         return self._calls.send(Ask(statement, read, writes=True), until)
 
-    def _deleted_together(self, parcel: Parcel, until: float) -> Future[None]:
+    def _deleted_together(self, batch: ClaimBatch, until: float) -> Future[None]:
         """Delete the claims of one place together; one by one if some are not this client's."""
-        if len(parcel) == 1:
-            return self._deleted(parcel[0], until)
+        if len(batch) == 1:
+            return self._deleted(batch[0], until)
 
         def read(answer: Answer) -> Future[None] | None:
             if answer.applied:
                 return None
-            return all_of([self._deleted(one, until) for one in parcel])
+            return all_of([self._deleted(one, until) for one in batch])
 
-        statements = [self.table.delete(one.claim_row, one.entry.nonce) for one in parcel]
+        statements = [self.table.delete(one.claim_row, one.entry.nonce) for one in batch]
         together = self._calls.statements.batch(statements)
         return self._calls.send(Ask(together, read, writes=True), until)
 

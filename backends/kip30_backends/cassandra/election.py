@@ -31,7 +31,7 @@ from kip30.driver import ElectionDriver
 from kip30.driver.kit import refusals
 from kip30.driver.kit.future_chaining import gathered, then
 from kip30.driver.kit.futures import Completed, mapped
-from kip30.driver.records import Claim, Entry, Fence, Held, Kind, Pruned, Snapshot, Version
+from kip30.driver.records import Claim, Entry, Fence, HeldByOther, Kind, Pruned, Snapshot, Version
 from kip30.errors import OutcomeUnknownError, StoreError, UnavailableError
 from kip30_backends.cassandra.calls import Answer, Ask, Calls, is_applied
 from kip30_backends.cassandra.claims import Claims, insist
@@ -252,11 +252,13 @@ class CassandraElection(ElectionDriver):
         self._known: dict[str, Service] = {}
 
     @override
-    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
+    def claim(
+        self, service: str, candidate: str, nonce: str, data: bytes
+    ) -> Future[Claim | HeldByOther]:
         self._calls.gate.check()
         claim_row = ClaimRow("leaders", service, candidate)
 
-        def work(until: float) -> Future[Claim | Held]:
+        def work(until: float) -> Future[Claim | HeldByOther]:
             again = self._claims.held_already(claim_row, nonce)
             if again is not None:
                 return Completed(again)
@@ -276,7 +278,7 @@ class CassandraElection(ElectionDriver):
         if known is not None and known.nonce == claim.entry.nonce:
             self._known[service] = Service(known.epoch, known.fenced)
 
-    def _try(self, bid: _Bid) -> Future[Claim | Held | None]:
+    def _try(self, bid: _Bid) -> Future[Claim | HeldByOther | None]:
         """Claim the next epoch; None if the claim must be retried.
 
         If the last term has ended, its fences are raised before.
@@ -300,13 +302,13 @@ class CassandraElection(ElectionDriver):
         raised = self._fences.raise_all(known.fenced, fence, bid.until)
         return then(raised, lambda _: self._take(bid, known, fence.epoch))
 
-    def _first(self, bid: _Bid, known: Service) -> Future[Claim | Held | None]:
+    def _first(self, bid: _Bid, known: Service) -> Future[Claim | HeldByOther | None]:
         """Take the epoch above those of pruned services, once the service is marked."""
         if known.creation is None:
             return self._initialise_service(bid, known)
         calls = self._calls
 
-        def read(answer: Answer) -> Future[Claim | Held | None]:
+        def read(answer: Answer) -> Future[Claim | HeldByOther | None]:
             floor = service_of(answer.rows).epoch or NO_EPOCH
             if floor == _LAST_EPOCH:
                 raise StoreError(_forged(NO_NAME))
@@ -315,7 +317,7 @@ class CassandraElection(ElectionDriver):
         statement = calls.statements.bind("read_floor", calls.root, NO_NAME)
         return calls.send(Ask(statement, read), bid.until)
 
-    def _initialise_service(self, bid: _Bid, known: Service) -> Future[Claim | Held | None]:
+    def _initialise_service(self, bid: _Bid, known: Service) -> Future[Claim | HeldByOther | None]:
         """Mark a service that had no leader yet, or read its state."""
         calls, creation, where = (
             self._calls,
@@ -324,7 +326,7 @@ class CassandraElection(ElectionDriver):
         )
         asked_at = calls.orders.stamp()
 
-        def read(answer: Answer) -> Future[Claim | Held | None]:
+        def read(answer: Answer) -> Future[Claim | HeldByOther | None]:
             created = Service(NO_EPOCH, creation=creation)
             met = self._known[bid.claim_row.scope] = (
                 created if answer.applied else service_of(answer.rows)
@@ -337,12 +339,12 @@ class CassandraElection(ElectionDriver):
         )
         return calls.send(Ask(both, read, writes=True), bid.until)
 
-    def _take(self, bid: _Bid, known: Service, epoch: int) -> Future[Claim | Held | None]:
+    def _take(self, bid: _Bid, known: Service, epoch: int) -> Future[Claim | HeldByOther | None]:
         """Take the seat if it is empty, and the epoch and the fences are those that are *known*."""
         calls, claims = self._calls, self._claims
         asked_at, sent_at = calls.orders.stamp(), claims.now()
 
-        def read(answer: Answer) -> Future[Claim | Held | None]:
+        def read(answer: Answer) -> Future[Claim | HeldByOther | None]:
             if not answer.applied:
                 met = service_of(answer.rows)
                 self._known[bid.claim_row.scope] = met
@@ -363,7 +365,7 @@ class CassandraElection(ElectionDriver):
         statement = calls.statements.batch([advance, seat])
         return calls.send(Ask(statement, read, writes=True), bid.until)
 
-    def _decide(self, bid: _Bid, asked_at: int, met: Service) -> Future[Claim | Held | None]:
+    def _decide(self, bid: _Bid, asked_at: int, met: Service) -> Future[Claim | HeldByOther | None]:
         """Continue from the state found: this client's claim, another client's, or none."""
         if not met.is_readable:
             self._known.pop(bid.claim_row.scope, None)  # it may be removed meanwhile
@@ -375,17 +377,17 @@ class CassandraElection(ElectionDriver):
             return mapped(cleared, lambda _: None)
         if met.nonce == bid.nonce:
             return self._taken(bid, met, _LONG_AGO)
-        return Completed(Held(Snapshot(asked_at, met.leaders(bid.claim_row.scope))))
+        return Completed(HeldByOther(Snapshot(asked_at, met.leaders(bid.claim_row.scope))))
 
-    def _taken(self, bid: _Bid, new: Service, sent_at: float) -> Future[Claim | Held | None]:
+    def _taken(self, bid: _Bid, new: Service, sent_at: float) -> Future[Claim | HeldByOther | None]:
         taken = self._claims.taken(bid.holding(new.epoch or 0, sent_at), bid.until)
         return mapped(taken, lambda claim: claim)
 
-    def _look(self, bid: _Bid) -> Future[Claim | Held | None]:
+    def _look(self, bid: _Bid) -> Future[Claim | HeldByOther | None]:
         """Continue from the state in the store."""
         calls, asked_at = self._calls, self._calls.orders.stamp()
 
-        def read(answer: Answer) -> Future[Claim | Held | None]:
+        def read(answer: Answer) -> Future[Claim | HeldByOther | None]:
             met = self._known[bid.claim_row.scope] = service_of(answer.rows)
             return self._decide(bid, asked_at, met)
 

@@ -29,7 +29,7 @@ from kip30_backends.cassandra.calls import (
     acknowledged,
 )
 from kip30_backends.cassandra.claims import Claims
-from kip30_backends.cassandra.client.cluster import EventLoopWatchdog, Patience
+from kip30_backends.cassandra.client.cluster import DriverTimeouts, EventLoopWatchdog
 from kip30_backends.cassandra.client.connections import (
     ClusterConnections,
     Node,
@@ -73,7 +73,7 @@ class ConnectedCluster:
         """
         self._context = context
         self._settings = settings
-        self.connections = ClusterConnections(settings, _patience(context))
+        self.connections = ClusterConnections(settings, _driver_timeouts(context))
         self.timer = Timer("kip30-cassandra")
         self._watchdog = EventLoopWatchdog()
 
@@ -173,10 +173,10 @@ def once_known(step: Callable[[], T], seconds: float, meanwhile: Callable[[], No
         time.sleep(_PAUSE)
 
 
-def _patience(context: Context) -> Patience:
+def _driver_timeouts(context: Context) -> DriverTimeouts:
     part = context.session_timeout_seconds / 4
     heartbeat = max(_SHORTEST_HEARTBEAT, min(part, _LONGEST_HEARTBEAT))
-    return Patience(
+    return DriverTimeouts(
         connect=min(context.connect_timeout_seconds / 2, _CONNECT),
         heartbeat=heartbeat,
         silence=max(heartbeat, _MIN_SILENCE_SECONDS),

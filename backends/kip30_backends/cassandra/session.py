@@ -1,6 +1,6 @@
 """The session of a backend: its lease is as recent as the oldest renewal of its rows.
 
-Every claim is a row with a time to live, renewed on its own. Renewals are sent in parcels, a few at
+Every claim is a row with a time to live, renewed on its own. Renewals are sent in batches, a few at
 a time, so that other requests get through. One lease covers all of them: when one row is found to
 be gone, all are lost, and the next claim begins another session.
 """
@@ -139,42 +139,42 @@ class Holding:
 _MOST = 50
 _MOST_BYTES = 256 * 1024
 
-Parcel = Sequence[Holding]
-Renew = Callable[[Parcel], Future[Parcel]]
-"""Renews a parcel; its future has what was found to be gone."""
+ClaimBatch = Sequence[Holding]
+Renew = Callable[[ClaimBatch], Future[ClaimBatch]]
+"""Renews a batch; its future has what was found to be gone."""
 
 
-def parcels(held: Iterable[Holding]) -> list[Parcel]:
-    """Return parcels that one statement each can renew, the longest unrenewed first."""
+def renewal_batches(held: Iterable[Holding]) -> list[ClaimBatch]:
+    """Return batches that one statement each can renew, the longest unrenewed first."""
     by_place = groupby(
         sorted(held, key=lambda one: one.claim_row.place), lambda one: one.claim_row.place
     )
-    made = [parcel for _, there in by_place for parcel in _fitting(there)]
-    return sorted(made, key=lambda parcel: min(one.sent_at for one in parcel))
+    made = [batch for _, there in by_place for batch in _fitting(there)]
+    return sorted(made, key=lambda batch: min(one.sent_at for one in batch))
 
 
 def renew_all(
-    waiting: Iterable[Parcel],
+    waiting: Iterable[ClaimBatch],
     renew: Renew,
-    heard: Callable[[Future[Parcel]], None],
+    heard: Callable[[Future[ClaimBatch]], None],
     limiter: ConcurrencyLimit,
 ) -> Future[None]:
-    """Renew all parcels with *renew*, report each to *heard*; return what is done after that.
+    """Renew all batches with *renew*, report each to *heard*; return what is done after that.
 
-    The parcels of one place are renewed one after the other.
+    The batches of one place are renewed one after the other.
     """
     places = defaultdict[tuple[str, str], ConcurrencyLimit](lambda: ConcurrencyLimit(1))
     renewals = [
-        places[parcel[0].claim_row.place].do(partial(limiter.do, partial(renew, parcel)))
-        for parcel in waiting
+        places[batch[0].claim_row.place].do(partial(limiter.do, partial(renew, batch)))
+        for batch in waiting
     ]
     for one in renewals:
         one.add_done_callback(heard)
     return all_of(renewals)
 
 
-def _fitting(holdings: Iterable[Holding]) -> Iterator[Parcel]:
-    """Yield *holdings* of one place in parcels, each of holdings of about the same age."""
+def _fitting(holdings: Iterable[Holding]) -> Iterator[ClaimBatch]:
+    """Yield *holdings* of one place in batches, each of holdings of about the same age."""
     by_age = sorted(holdings, key=attrgetter("sent_at"))
     return parts(by_age, lambda one: len(one.entry.data), most=_MOST, most_bytes=_MOST_BYTES)
 
@@ -300,7 +300,7 @@ class Sessions:
     def is_held(self, holding: Holding) -> bool:
         """Return whether *holding* is to be renewed."""
         session = self._session
-        return session is not None and session.lease.ended is None and session.has(holding)
+        return session is not None and session.lease.end_reason is None and session.has(holding)
 
     def close(self) -> list[Holding]:
         """End the lease for good, and return the claims that were held under it."""
@@ -325,11 +325,11 @@ class Sessions:
             return
         begun, errors = self._context.clock.now(), list[BaseException]()
         heard = partial(self._heard, session, errors)
-        round_ = renew_all(parcels(self.held()), self._renew, heard, self._limiter)
+        round_ = renew_all(renewal_batches(self.held()), self._renew, heard, self._limiter)
         round_.add_done_callback(lambda _: self._renewed(session, begun, errors))
 
     def _heard(
-        self, session: Session, errors: list[BaseException], renewal: Future[Parcel]
+        self, session: Session, errors: list[BaseException], renewal: Future[ClaimBatch]
     ) -> None:
         error = renewal.exception()
         if error is not None:
@@ -347,7 +347,7 @@ class Sessions:
         with self._lock:
             oldest = min((one.sent_at for one in session.holdings.values()), default=renewed_at)
             session.since = max(session.since, oldest)
-        return session.lease.renewed(oldest)
+        return session.lease.record_renewal(oldest)
 
     def _renewed(self, session: Session, begun: float, errors: Sequence[BaseException]) -> None:
         if self._prolong(session, begun):

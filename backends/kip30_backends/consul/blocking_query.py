@@ -25,7 +25,7 @@ from kip30_backends.consul.client.operation_requests import (
     understood,
 )
 from kip30_backends.consul.errors import HUNG_UP, Failure, RequestFailedError, is_lost
-from kip30_backends.consul.observation_order import Course, Mark
+from kip30_backends.consul.observation_order import Mark, PlaceOrder
 from kip30_backends.consul.target_states import Content, States, TargetKeys
 from kip30_backends.consul.transactions import at_key, check_whole, index_of, listed
 
@@ -218,17 +218,21 @@ class ConsulWatch(WatchHandle):
     """One observation, and what it delivered last."""
 
     def __init__(
-        self, place: TargetKeys, course: Course, sink: Sink, forget: Callable[["ConsulWatch"], None]
+        self,
+        place: TargetKeys,
+        place_order: PlaceOrder,
+        sink: Sink,
+        forget: Callable[["ConsulWatch"], None],
     ) -> None:
-        """Deliver *place* to *sink* while holding its *course*; call *forget* in the end."""
+        """Deliver *place* to *sink* while holding its *place_order*; call *forget* in the end."""
         super().__init__(place.target, sink, forget)
         self.place = place
         # The content that was delivered last. Written under the lock.
         self.content = Content({}, {})
         # The last answer about a set of keys, as received and as parsed.
         self._names: tuple[bytes, Content] | None = None
-        # Never read: `Orders` knows the order of a place for as long as its course is referred to.
-        self._course = course
+        # Never read: `Orders` knows the order of a place for as long as something refers to it.
+        self._place_order = place_order
 
     @property
     def is_there(self) -> bool:

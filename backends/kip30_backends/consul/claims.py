@@ -121,7 +121,7 @@ class Claims(key_claims.KeyClaims[ClaimKey]):
                 return self._taken(bid, session, outcome.records[-1], mark)
             if outcome.says(_NO_SESSION):
                 # The store ended it since the last renewal: claim in another session.
-                self._sessions.lost(session)
+                self._sessions.mark_lost(session)
             else:
                 answer = self._held(bid, session, requests)
                 if isinstance(answer, Claim | Refused) or outcome.says(_LOCK_DELAY):

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 _ERA = 64
 
 
-class Course:
+class PlaceOrder:
     """Progress of the answers about one place. Known for as long as it is referred to."""
 
     __slots__ = ("__weakref__", "at", "era", "within")
@@ -33,13 +33,13 @@ class Course:
         self.era = era
         self.at = 0
         # The place whose eras this one shares: the group, if this is a member.
-        self.within: Course | None = None
+        self.within: PlaceOrder | None = None
 
 
 class Mark(NamedTuple):
-    """Progress of *course* at some moment."""
+    """Progress of *place_order* at some moment."""
 
-    course: Course
+    place_order: PlaceOrder
     era: int
     at: int
 
@@ -49,15 +49,15 @@ class Orders:
 
     def __init__(self) -> None:
         """Start without an answer."""
-        # Watches and requests under way refer to the courses; this does not.
-        self._courses = WeakValueDictionary[str, Course]()
+        # Watches and requests under way refer to the place_orders; this does not.
+        self._place_orders = WeakValueDictionary[str, PlaceOrder]()
         # The next era of any place. None is used twice: see above about forgotten places.
         self._eras = itertools.count()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         """Return how many places are known."""
-        return len(self._courses)
+        return len(self._place_orders)
 
     def mark(self, place: str, within: str = "") -> Mark:
         """Return how far answers about *place* have come; to be called before a request is sent.
@@ -65,30 +65,30 @@ class Orders:
         If it is *within* another place, it shares the eras of that one.
         """
         with self._lock:
-            course = self._course(place)
+            place_order = self._place_order(place)
             if within:
-                outer = course.within = self._course(within)
-                if course.era != outer.era:
-                    course.era, course.at = outer.era, 0
-            return Mark(course, course.era, course.at)
+                outer = place_order.within = self._place_order(within)
+                if place_order.era != outer.era:
+                    place_order.era, place_order.at = outer.era, 0
+            return Mark(place_order, place_order.era, place_order.at)
 
     def of(self, index: int, sent: Mark) -> int:
         """Return the order of an answer, given `mark` of its place as it was when it was sent."""
-        course = sent.course
+        place_order = sent.place_order
         with self._lock:
             era = sent.era if index >= sent.at else self._later(sent)
-            course.era, course.at = max((course.era, course.at), (era, index))
-            if course.within is not None and era > course.within.era:
-                course.within.era, course.within.at = era, index
+            place_order.era, place_order.at = max((place_order.era, place_order.at), (era, index))
+            if place_order.within is not None and era > place_order.within.era:
+                place_order.within.era, place_order.within.at = era, index
         return (era << _ERA) + index
 
-    def _course(self, place: str) -> Course:
-        course = self._courses.get(place)
-        if course is None:
-            course = self._courses[place] = Course(next(self._eras))
-        return course
+    def _place_order(self, place: str) -> PlaceOrder:
+        place_order = self._place_orders.get(place)
+        if place_order is None:
+            place_order = self._place_orders[place] = PlaceOrder(next(self._eras))
+        return place_order
 
     def _later(self, sent: Mark) -> int:
         """Return the era that has begun since *sent*, or begin it."""
-        known = (sent.course.within or sent.course).era
+        known = (sent.place_order.within or sent.place_order).era
         return known if known > sent.era else next(self._eras)

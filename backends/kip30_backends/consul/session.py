@@ -99,7 +99,7 @@ class Grants:
 
     def _accept(self, least: float, error: TooShortError) -> None:
         """Use the shortest timeout that is granted, unless another one was configured."""
-        if self._context.session_timeout_was_asked:
+        if self._context.session_timeout_is_configured:
             raise ConfigError(
                 f"plugin.session.timeout.ms is below {least * 1000:g}, which is the least these"
                 " servers grant (twice their session_ttl_min): raise it, or lower theirs"
@@ -212,9 +212,9 @@ class Sessions:
         session = self._current.known()
         return session is not None and key in session.held
 
-    def lost(self, session: Session) -> None:
+    def mark_lost(self, session: Session) -> None:
         """Record that the store has ended *session*."""
-        self._current.lost(session)
+        self._current.mark_lost(session)
 
     def expire_session(self) -> None:
         """End the session in the store, as if it had expired; this client is not notified."""
@@ -286,7 +286,7 @@ class Sessions:
             session.lease.renewal_failed(error)
             return False
         if renewed:
-            session.lease.renewed(sent_at)
+            session.lease.record_renewal(sent_at)
         return renewed
 
     def _is_renewed(self, session: Session, requests: OperationRequests) -> bool:
@@ -298,7 +298,7 @@ class Sessions:
         renewal.
         """
         if not requests.ask(_look_up(session)):
-            self.lost(session)
+            self.mark_lost(session)
             return False
         confirmed_by = requests.answered_by
         return requests.ask(_renewal(session)) and requests.answered_by is confirmed_by

@@ -96,7 +96,7 @@ class Watches:
         """
         self._calls.gate.check()
         place = self._states.place(target)
-        watch = ConsulWatch(place, self._states.mark(place).course, sink, self._forget)
+        watch = ConsulWatch(place, self._states.mark(place).place_order, sink, self._forget)
         with self._lock:
             if self._stopped:
                 raise ClosedError(CLOSED)

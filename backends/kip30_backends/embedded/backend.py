@@ -38,8 +38,8 @@ class EmbeddedBackend(Backend, LeaseSharing):
     capabilities = frozenset(Capability)
     # SQLite closes no descriptor of the file while another connection of the process is open; the
     # next connection reuses one of those.
-    limits = Limits(kept_descriptors=3)
-    frees_at_death = True
+    limits = Limits(idle_descriptors=3)
+    releases_claims_on_crash = True
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         """Open the directory, making it and the database if they are missing.

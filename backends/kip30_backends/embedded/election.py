@@ -7,7 +7,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
-from kip30.driver.records import Claim, Entry, Held, Kind, Snapshot
+from kip30.driver.records import Claim, Entry, HeldByOther, Kind, Snapshot
 from kip30_backends.embedded.calls import Answers
 from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.liveness import SessionLiveness
@@ -70,7 +70,9 @@ class EmbeddedElection(ElectionDriver):
         self._answers = answers
 
     @override
-    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
+    def claim(
+        self, service: str, candidate: str, nonce: str, data: bytes
+    ) -> Future[Claim | HeldByOther]:
         work = partial(self._claim, Bid(service, candidate, nonce, data))
         return self._answers.give(lambda: self._sessions.within(work, durable=True))
 
@@ -78,7 +80,7 @@ class EmbeddedElection(ElectionDriver):
     def release(self, service: str, claim: Claim) -> Future[None]:
         return self._answers.give(lambda: self._give_up(service, claim))
 
-    def _claim(self, bid: Bid, tx: Transaction, session: Session) -> Claim | Held:
+    def _claim(self, bid: Bid, tx: Transaction, session: Session) -> Claim | HeldByOther:
         place = (self._root, bid.service.encode())
         row = ServiceRow(*(tx.execute(_FIND, place).fetchone() or ()))
         if row.session == session.ident and row.nonce == bid.nonce:
@@ -115,9 +117,9 @@ def _claim(row: ServiceRow, session: Session) -> Claim:
     return Claim(name, entry, session.lease, row.rev, session.ident)
 
 
-def _held(service: str, row: ServiceRow, tx: Transaction) -> Held:
+def _held(service: str, row: ServiceRow, tx: Transaction) -> HeldByOther:
     rev: int = tx.execute(_REV).fetchone()[0]
     try:
-        return Held(Snapshot(rev, dict([_leader(row)])))
+        return HeldByOther(Snapshot(rev, dict([_leader(row)])))
     except UNREADABLE as error:  # another program wrote it; it still counts as the leader
         raise foreign(f"the leader of {service!r}", "it is no record of a leader") from error

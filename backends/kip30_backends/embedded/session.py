@@ -138,7 +138,7 @@ class Sessions:
 
     def _renew_or_end(self, session: Session) -> None:
         self._end_if_replaced(session)
-        if not os.fstat(session.descriptor).st_nlink and session.lease.ended is None:
+        if not os.fstat(session.descriptor).st_nlink and session.lease.end_reason is None:
             session.lease.end(self._why_without_file(session))
         if session.lease.expire():
             if not session.lease.is_in_use():
@@ -155,7 +155,7 @@ class Sessions:
     def seconds_to_renewal(self) -> float | None:
         """Return how long until the next renewal; None if there is none to come."""
         session = self.session
-        if session is None or session.lease.ended is not None or self._renewals_paused:
+        if session is None or session.lease.end_reason is not None or self._renewals_paused:
             return None
         return self._renew_at - self._clock.now()
 
@@ -210,7 +210,7 @@ class Sessions:
         if not self._locks.shareable:
             raise UnsupportedError("record locks belong to one process: use liveness=ofd")
         session = self.session
-        if session is None or session.lease is not lease or lease.ended is not None:
+        if session is None or session.lease is not lease or lease.end_reason is not None:
             raise UsageError("the lease is over: there is nothing to share")
         return session.descriptor
 
@@ -312,7 +312,7 @@ class Sessions:
         sent_at = self._database.write(extend, backoff=backoff, urgent=True)
         if sent_at is None:
             self.end(session, ENDED, LockBackoff(_SHORT))
-        elif session.lease.renewed(sent_at):
+        elif session.lease.record_renewal(sent_at):
             self._schedule(sent_at)
 
     def _end_if_replaced(self, session: Session) -> None:

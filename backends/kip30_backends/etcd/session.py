@@ -77,7 +77,7 @@ class Sessions:
         )
 
     def _retry_in_new_session(self, session: Session, work: Work[T], until: float) -> Future[T]:
-        self._current.lost(session)
+        self._current.mark_lost(session)
         return self._on_own_thread(work, until)
 
     def _on_own_thread(self, work: Work[T], until: float) -> Future[T]:

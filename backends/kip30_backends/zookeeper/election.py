@@ -6,7 +6,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
-from kip30.driver.records import Claim, Entry, Held, Version
+from kip30.driver.records import Claim, Entry, HeldByOther, Version
 from kip30.errors import StoreError
 from kip30_backends.zookeeper.calls import Answer, Ask, Outbox, Steps
 from kip30_backends.zookeeper.client.messages import CheckVersion, Delete, Multi, SetData
@@ -34,7 +34,9 @@ class ZookeeperElection(ElectionDriver):
         self._states = states
 
     @override
-    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
+    def claim(
+        self, service: str, candidate: str, nonce: str, data: bytes
+    ) -> Future[Claim | HeldByOther]:
         steps = self._claim(Bid(service, candidate, nonce, data))
         return self._outbox.start(self._tree.checked(self._tree.paths.service(service), steps))
 
@@ -42,7 +44,7 @@ class ZookeeperElection(ElectionDriver):
     def release(self, service: str, claim: Claim) -> Future[None]:
         return self._outbox.start(self._release(service, claim.entry.version.major))
 
-    def _claim(self, bid: Bid) -> Steps[Claim | Held]:
+    def _claim(self, bid: Bid) -> Steps[Claim | HeldByOther]:
         # The epoch seen last, without a read: if there is a newer one, the server refuses.
         epoch = self._states.epochs.get(bid.service)
         while True:
@@ -72,13 +74,13 @@ class ZookeeperElection(ElectionDriver):
         entry = Entry(Version(epoch), bid.nonce, bid.data)
         return Claim(bid.candidate, entry, answer.session.lease, answer.order)
 
-    def _met(self, bid: Bid, leader: LeaderState) -> Claim | Held:
+    def _met(self, bid: Bid, leader: LeaderState) -> Claim | HeldByOther:
         """Return the claim if the leader is the bidder itself, after a lost answer."""
         entry = leader.snapshot.entries.get(bid.candidate)
         mine = leader.owner == leader.answer.session.ident
         if mine and entry is not None and entry.nonce == bid.nonce:
             return self._won(bid, entry.version.major, leader.answer)
-        return Held(leader.snapshot)
+        return HeldByOther(leader.snapshot)
 
     def _release(self, service: str, epoch: int) -> Steps[None]:
         """Delete the leader of *epoch*: a later one has another epoch."""

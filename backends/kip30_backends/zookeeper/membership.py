@@ -77,7 +77,7 @@ class ZookeeperMembership(MembershipDriver):
         grip: Grip = claim.handle
         if grip.doubtful and not (yield from self._found_again(path, grip)):
             raise refusals.not_member(group, claim.name)
-        while grip.session.lease.ended is None:
+        while grip.session.lease.end_reason is None:
             # The claim's record must still be there: a late request must not replace a later one.
             if grip.nonce != claim.entry.nonce:
                 if not (yield from self._found_again(path, grip)):
@@ -104,7 +104,7 @@ class ZookeeperMembership(MembershipDriver):
         After an attempt to delete, the id may be another claim's, at the same version: read first.
         """
         grip: Grip = claim.handle
-        while grip.session.lease.ended is None:
+        while grip.session.lease.end_reason is None:
             if grip.doubtful and not (yield from self._found_again(path, grip)):
                 return
             grip.doubtful = True

@@ -106,7 +106,7 @@ class ManagedSession(Owner):
     @override
     def proven(self, renewed_at: float) -> None:
         self.is_proven = True
-        if self.session is not None and not self.session.lease.renewed(renewed_at):
+        if self.session is not None and not self.session.lease.record_renewal(renewed_at):
             self._lost(self, LATE)
 
     @override

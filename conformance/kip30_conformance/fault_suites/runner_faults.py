@@ -98,7 +98,7 @@ class RunnerFaultTests(RunnerSuite):
                 held = runner.holds()
                 descriptors, threads = max(descriptors, held[0]), max(threads, held[1])
         with harness.started(root) as client:
-            kept = client.backend.limits.kept_descriptors
+            kept = client.backend.limits.idle_descriptors
         allowed = (descriptors + kept, threads)
         eventually(
             lambda: all(map(le, runner.holds(), allowed)),

@@ -130,7 +130,7 @@ class ShareFaultTests(ShareSuite):
                 arena.start(*arena.ticker("slow-tick"), options=("--restart", "--quiet"))
             arena.await_items(members=members)
             pauses: list[float] = []
-            for _ in range(strikes or harness.crowd_strikes):
+            for _ in range(strikes or harness.processes_per_crowd_fault):
                 struck = arena.newest()[chance.randrange(shards)]
                 began = time.monotonic()
                 evidence.saw("struck", _strike_somehow(arena, struck.member, chance, harness))

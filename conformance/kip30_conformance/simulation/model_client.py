@@ -174,7 +174,7 @@ class _Sessions:
     def _asked_seconds(self) -> float:
         """Return the session timeout; one that was not asked for gives way to the dialect's."""
         wanted, granted = self._context.session_timeout_seconds, self._store.dialect.granted_seconds
-        return wanted if granted is None or self._context.session_timeout_was_asked else granted
+        return wanted if granted is None or self._context.session_timeout_is_configured else granted
 
     def _end(self, session: _Session, until: float) -> None:
         end = partial(self._store.close_session, session.number)

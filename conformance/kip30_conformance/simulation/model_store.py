@@ -17,7 +17,7 @@ from kip30.driver.kit.key_claims import Bid, Refused
 from kip30.driver.record_format import Unsealed
 from kip30.driver.records import (
     Entry,
-    Held,
+    HeldByOther,
     Kind,
     NamePage,
     Snapshot,
@@ -73,8 +73,8 @@ class LockDelayed(Refused):
         return cls(revision, Unsealed("", "", b""), 0)
 
     @override
-    def held(self) -> Held:
-        return Held(Snapshot(self.order, {}), _DELAY_RETRY_SECONDS)
+    def held(self) -> HeldByOther:
+        return HeldByOther(Snapshot(self.order, {}), _DELAY_RETRY_SECONDS)
 
 
 class ModelGrant(NamedTuple):

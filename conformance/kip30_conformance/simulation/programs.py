@@ -160,7 +160,7 @@ class ClientProgram:
 
     def believes_in(self, lease: Lease) -> bool:
         """Return whether *lease* is valid at this moment, by the clock of the process."""
-        return lease.ended is None and self.process.now() < lease.deadline
+        return lease.end_reason is None and self.process.now() < lease.deadline
 
     def close(self) -> None:
         """Close the locator."""

@@ -27,7 +27,16 @@ from kip30.driver.kit.futures import Completed, each, mapped
 from kip30.driver.kit.lifecycle import CloseOnce, on_thread_of
 from kip30.driver.kit.watch import Observe, Sink
 from kip30.driver.lease import Lease
-from kip30.driver.records import Claim, Entry, Held, NamePage, Snapshot, Target, Version, Write
+from kip30.driver.records import (
+    Claim,
+    Entry,
+    HeldByOther,
+    NamePage,
+    Snapshot,
+    Target,
+    Version,
+    Write,
+)
 from kip30.errors import OutcomeUnknownError, UnavailableError
 from kip30.names import Key
 from kip30_conformance.simulation.model_requests import Requests
@@ -65,7 +74,7 @@ def unreliable(backend: type[Backend], network: Network) -> type[Backend]:
         "name": backend.name,
         "settings_class": backend.settings_class,
         "capabilities": backend.capabilities & _TRAVELLING,
-        "frees_at_death": backend.frees_at_death,
+        "releases_claims_on_crash": backend.releases_claims_on_crash,
         "limits": backend.limits,
         "needs_system_threads": backend.needs_system_threads,
     }
@@ -224,7 +233,9 @@ class _Election(ElectionDriver):
         vars(self)["forms_line"] = inner.forms_line
 
     @override
-    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
+    def claim(
+        self, service: str, candidate: str, nonce: str, data: bytes
+    ) -> Future[Claim | HeldByOther]:
         call = partial(self._inner.claim, service, candidate, nonce, data)
         name = f"election.claim({service!r}, {candidate!r}, {_short(nonce)!r})"
         return self._sessions.noting(self._requests.call(call, OutcomeUnknownError, name))

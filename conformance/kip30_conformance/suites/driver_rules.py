@@ -28,7 +28,7 @@ from kip30.driver.records import (
     Condition,
     Entry,
     Fence,
-    Held,
+    HeldByOther,
     Kind,
     Snapshot,
     Target,
@@ -337,7 +337,7 @@ def _led(backend: Backend) -> Claim:
 
     def claim() -> Claim | None:
         answer = backend.election.claim("s", "c", nonce, b"").result()
-        return None if isinstance(answer, Held) else answer
+        return None if isinstance(answer, HeldByOther) else answer
 
     return eventually(claim, within=30, what="the service is free")
 

@@ -21,7 +21,7 @@ from kip30.driver.records import (
     Claim,
     Condition,
     Entry,
-    Held,
+    HeldByOther,
     Kind,
     Snapshot,
     Target,
@@ -67,7 +67,7 @@ def _claim_service(backend: Backend, nonce: str) -> Claim | None:
         answer = backend.election.claim("g", "m", nonce, b"").result()
     except UnavailableError:
         return None
-    return None if isinstance(answer, Held) else answer
+    return None if isinstance(answer, HeldByOther) else answer
 
 
 _CLAIMS: Mapping[Kind, Callable[[Backend, str], Claim | None]] = {
@@ -93,7 +93,7 @@ class NonceTests(Suite):
         assert _shown(other, Target(Kind.SERVICE, "s")).entries == {"c": claim.entry}
         for one in (backend, other):
             refused = one.election.claim("s", "c", new_nonce(), b"data").result()
-            assert isinstance(refused, Held)
+            assert isinstance(refused, HeldByOther)
             assert refused.by.entries == {"c": claim.entry}
         backend.election.release("s", again).result()
         assert not _shown(other, Target(Kind.SERVICE, "s")).entries
@@ -184,7 +184,7 @@ def _elected(backend: Backend, nonce: str) -> Claim:
 
     def claim() -> Claim | None:
         answer = backend.election.claim("s", "c", nonce, b"data").result()
-        return None if isinstance(answer, Held) else answer
+        return None if isinstance(answer, HeldByOther) else answer
 
     return eventually(claim, within=30, what="the service is free")
 

@@ -6,20 +6,20 @@ one while it lasts, and except what `kip30.aio` says about stores that block.
 """
 
 from kip30.coordinator.aio.application import AsyncCoordinator
+from kip30.coordinator.aio.async_coordinator_base import AsyncCall, AsyncCoordinatorBase
 from kip30.coordinator.aio.coordinators import (
     AsyncLeaderCoordinator,
     AsyncPartitionCoordinator,
     AsyncWorkerCoordinator,
 )
-from kip30.coordinator.aio.face import AsyncCall, CoordinatorFace
 from kip30.coordinator.aio.guarded_storage import AsyncGuardedStorage
 
 __all__ = [
     "AsyncCall",
     "AsyncCoordinator",
+    "AsyncCoordinatorBase",
     "AsyncGuardedStorage",
     "AsyncLeaderCoordinator",
     "AsyncPartitionCoordinator",
     "AsyncWorkerCoordinator",
-    "CoordinatorFace",
 ]

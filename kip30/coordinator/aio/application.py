@@ -6,7 +6,7 @@ from typing import Any
 from typing_extensions import override
 
 from kip30.aio.locator import AsyncPluginLocator
-from kip30.coordinator.aio.face import AsyncCall, CoordinatorFace, LoopMember
+from kip30.coordinator.aio.async_coordinator_base import AsyncCall, AsyncCoordinatorBase, LoopMember
 from kip30.coordinator.config import GroupConfig
 from kip30.coordinator.interface import AssignmentMetadata, JoinGroupMetadata
 
@@ -83,7 +83,7 @@ class _ApplicationMember(LoopMember):
         self._in_loop(self._application.on_leave_prepare)()
 
 
-class AsyncCoordinator(CoordinatorFace[_ApplicationMember]):
+class AsyncCoordinator(AsyncCoordinatorBase[_ApplicationMember]):
     """`kip30.coordinator.AbstractCoordinator`: subclasses define what the group divides.
 
     The methods from `metadata` on may be coroutine functions; all of them are called in the loop,

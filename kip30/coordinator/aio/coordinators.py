@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from kip30.aio.locator import AsyncPluginLocator
-from kip30.coordinator.aio.face import AsyncCall, CoordinatorFace, LoopMember
+from kip30.coordinator.aio.async_coordinator_base import AsyncCall, AsyncCoordinatorBase, LoopMember
 from kip30.coordinator.assignors import Assignor, CooperativeStickyAssignor, Item
 from kip30.coordinator.config import GroupConfig
 from kip30.coordinator.leader_coordinator import LeaderCoordinator, MemberIdentity
@@ -38,7 +38,7 @@ class _LeaderMember(LoopMember, LeaderCoordinator):
     pass
 
 
-class AsyncPartitionCoordinator(CoordinatorFace[_PartitionMember]):
+class AsyncPartitionCoordinator(AsyncCoordinatorBase[_PartitionMember]):
     """`kip30.coordinator.PartitionCoordinator`, with a listener of the loop."""
 
     def __init__(  # noqa: PLR0913  all by keyword
@@ -81,7 +81,7 @@ class AsyncPartitionCoordinator(CoordinatorFace[_PartitionMember]):
         self._member.subscribe(subscription)
 
 
-class AsyncWorkerCoordinator(CoordinatorFace[_WorkerMember]):
+class AsyncWorkerCoordinator(AsyncCoordinatorBase[_WorkerMember]):
     """`kip30.coordinator.WorkerCoordinator`, with a listener of the loop."""
 
     def __init__(  # noqa: PLR0913  all by keyword
@@ -120,7 +120,7 @@ class AsyncWorkerCoordinator(CoordinatorFace[_WorkerMember]):
         return self._member.doing
 
 
-class AsyncLeaderCoordinator(CoordinatorFace[_LeaderMember]):
+class AsyncLeaderCoordinator(AsyncCoordinatorBase[_LeaderMember]):
     """`kip30.coordinator.LeaderCoordinator`, with a callback of the loop."""
 
     def __init__(  # noqa: PLR0913  all by keyword

@@ -20,7 +20,7 @@ class AsyncGuardedStorage(Generic[T]):
     """`kip30.coordinator.GuardedStorage`, awaited: with the same promises, arguments and errors."""
 
     def __init__(self, bridge: Bridge, storage: AsyncStorage[T], guards: MemberGuards) -> None:
-        """Use `CoordinatorFace.storage` instead."""
+        """Use `AsyncCoordinatorBase.storage` instead."""
         self._bridge = bridge
         self._storage = storage
         self._guards = guards

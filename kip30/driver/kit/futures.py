@@ -15,7 +15,7 @@ U = TypeVar("U")
 _log = logging.getLogger(__name__)
 
 
-class _OnUse:
+class _LazyAttribute:
     """An attribute that each object creates when it is first asked for it.
 
     `functools.cached_property` has one lock for all objects before Python 3.12, and a class that
@@ -48,9 +48,9 @@ class Completed(Future[T]):
 
     _state = "FINISHED"
     _exception = None
-    _condition: Any = _OnUse(threading.Condition)
-    _waiters: Any = _OnUse(list)
-    _done_callbacks: Any = _OnUse(list)
+    _condition: Any = _LazyAttribute(threading.Condition)
+    _waiters: Any = _LazyAttribute(list)
+    _done_callbacks: Any = _LazyAttribute(list)
 
     def __init__(self, result: T) -> None:
         """Create a future that is done, with *result*."""
@@ -89,7 +89,7 @@ class Completed(Future[T]):
             _log.exception("a callback of %r raised", self)
 
 
-class Handed(Future[T]):
+class ForwardingFuture(Future[T]):
     """A future that calls nothing on the thread that completes it."""
 
     def __init__(self, call: Callable[[Callable[[], object]], None]) -> None:

@@ -13,7 +13,7 @@ from kip30.driver.contract import ElectionDriver, MembershipDriver
 from kip30.driver.kit import refusals
 from kip30.driver.kit.futures import mapped
 from kip30.driver.record_format import Unsealed, seal
-from kip30.driver.records import Claim, Entry, Held, Snapshot, Version
+from kip30.driver.records import Claim, Entry, HeldByOther, Snapshot, Version
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -52,11 +52,11 @@ class Refused(NamedTuple):
     holder: Unsealed
     created: int
 
-    def held(self) -> Held:
+    def held(self) -> HeldByOther:
         """Return the answer to a candidate whose claim found this leader."""
         nonce, candidate, data = self.holder
         leader = Entry(Version(self.created), nonce, data)
-        return Held(Snapshot(self.order, {candidate: leader}))
+        return HeldByOther(Snapshot(self.order, {candidate: leader}))
 
 
 class KeyClaims(Protocol[K]):
@@ -127,7 +127,9 @@ class KeyElection(ElectionDriver, Generic[K]):
         self._key = key
 
     @override
-    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
+    def claim(
+        self, service: str, candidate: str, nonce: str, data: bytes
+    ) -> Future[Claim | HeldByOther]:
         bid = Bid(self._key(service), candidate, nonce, data, label=candidate)
         return self._claims.take(bid, _won_or_held)
 
@@ -136,5 +138,5 @@ class KeyElection(ElectionDriver, Generic[K]):
         return self._claims.give_up(self._key(service), claim)
 
 
-def _won_or_held(answer: Claim | Refused) -> Claim | Held:
+def _won_or_held(answer: Claim | Refused) -> Claim | HeldByOther:
     return answer.held() if isinstance(answer, Refused) else answer

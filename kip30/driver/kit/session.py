@@ -108,7 +108,7 @@ class CurrentSession(Generic[S]):
         finally:
             self._opening.release()
 
-    def lost(self, session: S, reason: str = ENDED) -> None:
+    def mark_lost(self, session: S, reason: str = ENDED) -> None:
         """Note that *session* has ended, and end its lease for *reason*."""
         with self._lock:
             if session is self._session:
@@ -129,14 +129,14 @@ class CurrentSession(Generic[S]):
             self._closed = True
             session = self._session or self._former
         if session is not None:
-            self.lost(session, "closed")
+            self.mark_lost(session, "closed")
             self._end_quietly(session)
 
     def _replace(self, until: float) -> S:
         session = self._session
         if session is not None:
             self._await_work(session.lease, until)
-            self.lost(session, LATE)
+            self.mark_lost(session, LATE)
         if self._former is not None:
             self._end(self._former, until)
             self._former = None
@@ -146,7 +146,7 @@ class CurrentSession(Generic[S]):
         try:
             self._adopt(session)
         except Kip30Error as error:
-            self.lost(session, str(error))
+            self.mark_lost(session, str(error))
             self._end_quietly(session)
             raise
         return session
@@ -223,8 +223,8 @@ class Renewal(Generic[S]):
             session.lease.renewal_failed(error)
             self._timer.after(_AFTER_TROUBLE, again)
         elif not renewed.result():
-            sessions.lost(session)
-        elif session.lease.renewed(sent_at):
+            sessions.mark_lost(session)
+        elif session.lease.record_renewal(sent_at):
             gone = self._clock.now() - sent_at
             self._timer.after(max(0.0, self._interval(session) - gone), again)
 

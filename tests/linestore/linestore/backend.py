@@ -25,7 +25,7 @@ class LineBackend(Backend):
             Capability.FORKING,
         }
     )
-    limits = Limits(kept_descriptors=MOST_IDLE)
+    limits = Limits(idle_descriptors=MOST_IDLE)
     is_blocking = False
 
     @override

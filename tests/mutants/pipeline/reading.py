@@ -107,16 +107,20 @@ READING: dict[str, Mutant] = {
     ),
     "P35-a-secret-is-expanded-before-it-is-shipped": mutant(
         "tests/pipeline/test_store_config.py::test_settings_travel_as_they_are_written",
-        ("kip30/config/shippable.py", "import only_refers", "import expand, only_refers"),
+        ("kip30/config/worker_settings.py", "import only_refers", "import expand, only_refers"),
         (
-            "kip30/config/shippable.py",
+            "kip30/config/worker_settings.py",
             "return kept\n",
             "return {key: expand(text, key) for key, text in kept.items()}\n",
         ),
     ),
     "P35-a-written-secret-is-shipped": mutant(
         "tests/pipeline/test_command_checks.py::test_a_secret_that_is_written_out_stays_here",
-        ("kip30/config/shippable.py", "rows[key].secret and not", "not rows[key].secret and not"),
+        (
+            "kip30/config/worker_settings.py",
+            "rows[key].secret and not",
+            "not rows[key].secret and not",
+        ),
     ),
     "P37-a-jar-of-our-own": mutant(
         "tests/pipeline/test_engine.py::test_no_jar_is_resolved",

@@ -82,7 +82,7 @@ WRITING: dict[str, Mutant] = {
     ),
     "P11-the-limit-itself-is-too-large": mutant(
         f"{_APPLIER}::test_data_over_the_limit_is_rejected_alone",
-        ("admission.py", "len(data) > limit:", "len(data) >= limit:"),
+        ("change_selection.py", "len(data) > limit:", "len(data) >= limit:"),
     ),
     "P10-a-conflict-of-a-write-is-lost-in-silence": mutant(
         f"{_FRAMES}::test_another_value_stays_and_is_named_when_all_else_is_written",

@@ -74,7 +74,7 @@ class Sessions:
         session = self._current.known()
         if session is not None:
             self._memory.expire(session.lease)
-            self._current.lost(session)
+            self._current.mark_lost(session)
 
     def close(self) -> None:
         """End all claims, and the thread."""

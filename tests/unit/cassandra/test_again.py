@@ -8,12 +8,12 @@ import pytest
 
 from kip30 import Kip30Error
 from kip30.driver import Backend
-from kip30.driver.records import Claim, Held, new_nonce
+from kip30.driver.records import Claim, HeldByOther, new_nonce
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 
-Ask = Callable[[Backend, str], Future[Claim] | Future[Claim | Held]]
+Ask = Callable[[Backend, str], Future[Claim] | Future[Claim | HeldByOther]]
 
 
 @pytest.mark.parametrize(

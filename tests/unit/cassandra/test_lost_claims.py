@@ -6,7 +6,7 @@ import pytest
 
 from kip30 import OutcomeUnknownError
 from kip30.driver import Backend
-from kip30.driver.records import Claim, Held, new_nonce
+from kip30.driver.records import Claim, HeldByOther, new_nonce
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Link
 from tests.unit.clients import Open
@@ -30,19 +30,19 @@ def test_a_term_that_may_come_once_the_leader_resigns(
     deaf: Backend, link: Link, other: Backend
 ) -> None:
     assert isinstance(_claim(other).result(WITHIN * time_scale()), Claim)
-    assert isinstance(_claim(deaf).result(WITHIN * time_scale()), Held)
+    assert isinstance(_claim(deaf).result(WITHIN * time_scale()), HeldByOther)
     claiming = _with_lost_answer(deaf, link)
     assert type(claiming.exception(WITHIN * time_scale())) is OutcomeUnknownError
-    assert isinstance(_claim(deaf).result(WITHIN * time_scale()), Held)
+    assert isinstance(_claim(deaf).result(WITHIN * time_scale()), HeldByOther)
 
 
 def test_a_term_that_another_one_has(deaf: Backend, link: Link, other: Backend) -> None:
     assert isinstance(_claim(other).result(WITHIN * time_scale()), Claim)
     claiming = _with_lost_answer(deaf, link)
-    assert isinstance(claiming.result(WITHIN * time_scale()), Held)
+    assert isinstance(claiming.result(WITHIN * time_scale()), HeldByOther)
 
 
-def _with_lost_answer(deaf: Backend, link: Link) -> Future[Claim | Held]:
+def _with_lost_answer(deaf: Backend, link: Link) -> Future[Claim | HeldByOther]:
     """Claim, and hear of it only once a first answer is lost."""
     link.swallow_answers()
     claiming = _claim(deaf)
@@ -51,5 +51,5 @@ def _with_lost_answer(deaf: Backend, link: Link) -> Future[Claim | Held]:
     return claiming
 
 
-def _claim(backend: Backend) -> Future[Claim | Held]:
+def _claim(backend: Backend) -> Future[Claim | HeldByOther]:
     return backend.election.claim("s", "c", new_nonce(), b"")

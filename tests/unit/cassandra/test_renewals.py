@@ -11,7 +11,13 @@ from kip30.driver.kit.futures import Completed
 from kip30.driver.records import Entry
 from kip30_backends.cassandra import CassandraBackend
 from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
-from kip30_backends.cassandra.session import ClaimRow, Holding, Parcel, parcels, renew_all
+from kip30_backends.cassandra.session import (
+    ClaimBatch,
+    ClaimRow,
+    Holding,
+    renew_all,
+    renewal_batches,
+)
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble
@@ -28,31 +34,35 @@ def _held(number: int, *, kind: str = "members", scope: str = "g", size: int = 1
     return Holding(ClaimRow(kind, scope, f"m{number}"), entry, sent_at=float(number))
 
 
-def _sizes(made: Sequence[Parcel]) -> list[int]:
-    return [len(parcel) for parcel in made]
+def _sizes(made: Sequence[ClaimBatch]) -> list[int]:
+    return [len(batch) for batch in made]
 
 
 def test_members_of_one_group_travel_together() -> None:
     held = [_held(number) for number in range(MEMBERS)]
-    assert _sizes(parcels(held)) == [50, 50, 20]
-    assert _sizes(parcels(_held(number, scope=str(number % 3)) for number in range(9))) == [3, 3, 3]
+    assert _sizes(renewal_batches(held)) == [50, 50, 20]
+    assert _sizes(renewal_batches(_held(number, scope=str(number % 3)) for number in range(9))) == [
+        3,
+        3,
+        3,
+    ]
 
 
 def test_large_ones_do_not_fill_a_statement() -> None:
-    assert _sizes(parcels(_held(number, size=100_000) for number in range(5))) == [2, 2, 1]
-    assert _sizes(parcels([_held(0, size=300_000), _held(1)])) == [1, 1]
+    assert _sizes(renewal_batches(_held(number, size=100_000) for number in range(5))) == [2, 2, 1]
+    assert _sizes(renewal_batches([_held(0, size=300_000), _held(1)])) == [1, 1]
 
 
 def test_the_claim_renewed_longest_ago_is_renewed_first() -> None:
     held = [_held(number, kind="leaders", scope=f"s{9 - number}") for number in (3, 1, 2)]
-    assert [parcel[0].sent_at for parcel in parcels(held)] == [1.0, 2.0, 3.0]
+    assert [batch[0].sent_at for batch in renewal_batches(held)] == [1.0, 2.0, 3.0]
 
 
 def test_a_limited_number_runs_at_once_and_each_response_is_reported() -> None:
     held = [[_held(number, scope=str(number))] for number in range(3 * LANES)]
-    under_way, heard = list[Future[Parcel]](), list[Future[Parcel]]()
+    under_way, heard = list[Future[ClaimBatch]](), list[Future[ClaimBatch]]()
 
-    def renew(_: Parcel) -> Future[Parcel]:
+    def renew(_: ClaimBatch) -> Future[ClaimBatch]:
         under_way.append(Future())
         return under_way[-1]
 
@@ -68,16 +78,16 @@ def test_a_limited_number_runs_at_once_and_each_response_is_reported() -> None:
 def test_the_parcels_of_one_place_come_one_after_the_other() -> None:
     """So that they do not keep others waiting who write there too."""
     there, elsewhere = [[_held(number)] for number in range(3)], [[_held(9, scope="h")]]
-    under_way, heard = list[tuple[Parcel, Future[Parcel]]](), list[Future[Parcel]]()
+    under_way, heard = list[tuple[ClaimBatch, Future[ClaimBatch]]](), list[Future[ClaimBatch]]()
 
-    def renew(parcel: Parcel) -> Future[Parcel]:
-        under_way.append((parcel, Future()))
+    def renew(batch: ClaimBatch) -> Future[ClaimBatch]:
+        under_way.append((batch, Future()))
         return under_way[-1][1]
 
     done = renew_all([*there, *elsewhere], renew, heard.append, ConcurrencyLimit(LANES))
-    assert [parcel for parcel, _ in under_way] == [there[0], *elsewhere]
+    assert [batch for batch, _ in under_way] == [there[0], *elsewhere]
     under_way[0][1].set_exception(UnavailableError("no answer"))
-    assert [parcel for parcel, _ in under_way] == [there[0], *elsewhere, there[1]]
+    assert [batch for batch, _ in under_way] == [there[0], *elsewhere, there[1]]
     under_way[2][1].set_result(())
     under_way[3][1].set_result(())
     assert not done.done()
@@ -88,10 +98,10 @@ def test_the_parcels_of_one_place_come_one_after_the_other() -> None:
 
 def test_a_failure_stops_nothing() -> None:
     held = [[_held(number)] for number in range(1000)]
-    heard = list[Future[Parcel]]()
+    heard = list[Future[ClaimBatch]]()
 
-    def renew(parcel: Parcel) -> Future[Parcel]:
-        if parcel[0].sent_at % 2:
+    def renew(batch: ClaimBatch) -> Future[ClaimBatch]:
+        if batch[0].sent_at % 2:
             raise UnavailableError("no answer")
         return Completed(())
 
@@ -100,7 +110,7 @@ def test_a_failure_stops_nothing() -> None:
 
 
 def test_nothing_to_renew() -> None:
-    assert parcels([]) == []
+    assert renewal_batches([]) == []
     assert renew_all([], lambda _: Completed(()), print, ConcurrencyLimit(LANES)).done()
 
 

@@ -36,7 +36,7 @@ def _lose(backend: ConsulBackend) -> str:
     sessions = backend._resources.sessions
     session = sessions._current.known()
     assert session is not None
-    sessions.lost(session)
+    sessions.mark_lost(session)
     return session.ident
 
 

@@ -38,7 +38,7 @@ def _session(backend: ConsulBackend) -> Session | None:
 def _lose(backend: ConsulBackend) -> None:
     session = _session(backend)
     assert session is not None
-    backend._resources.sessions.lost(session)
+    backend._resources.sessions.mark_lost(session)
 
 
 def test_a_pool_without_threads_refuses_work_and_accepts_it_later() -> None:

@@ -148,7 +148,7 @@ def test_without_any_event_the_deadline_sets_lost(tmp_path: Path) -> None:
             assert not leadership.lost.is_set()
             clock.advance(0.25)
             await asyncio.wait_for(leadership.lost.wait(), PATIENCE * time_scale())
-            assert lease.ended is None
+            assert lease.end_reason is None
             with pytest.raises(LeadershipLostError):
                 leadership.check()
 
@@ -200,7 +200,7 @@ def test_a_lost_leadership_shows_it_to_its_callback(tmp_path: Path) -> None:
             async with election.lead("a", "", cancel_on_loss=False) as leadership:
                 leadership._held.end("tried out")
                 assert not leadership.lost.is_set()  # the loop has had no turn yet
-                assert election._faces.of(leadership._held) is leadership
+                assert election._counterparts.of(leadership._held) is leadership
                 assert leadership.lost.is_set()
 
     asyncio.run(main())

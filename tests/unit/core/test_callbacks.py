@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from kip30.driver.clock import SystemClock
-from kip30.driver.kit.futures import Handed
+from kip30.driver.kit.futures import ForwardingFuture
 from kip30.runtime.dispatcher import Dispatcher
 from kip30.runtime.future_callbacks import Callbacks
 from kip30_conformance.polling import eventually
@@ -25,11 +25,11 @@ def dispatcher() -> Iterator[Dispatcher]:
 
 
 @pytest.fixture
-def future(dispatcher: Dispatcher) -> Handed[int]:
-    return Handed(Callbacks(dispatcher).call)
+def future(dispatcher: Dispatcher) -> ForwardingFuture[int]:
+    return ForwardingFuture(Callbacks(dispatcher).call)
 
 
-def test_a_callback_does_not_run_on_the_completing_thread(future: Handed[int]) -> None:
+def test_a_callback_does_not_run_on_the_completing_thread(future: ForwardingFuture[int]) -> None:
     called: Future[tuple[threading.Thread, int]] = Future()
     future.add_done_callback(
         lambda done: called.set_result((threading.current_thread(), done.result()))
@@ -40,7 +40,7 @@ def test_a_callback_does_not_run_on_the_completing_thread(future: Handed[int]) -
     assert result == 3
 
 
-def test_a_callback_added_to_a_done_future_runs_at_once(future: Handed[int]) -> None:
+def test_a_callback_added_to_a_done_future_runs_at_once(future: ForwardingFuture[int]) -> None:
     future.set_result(3)
     seen: list[threading.Thread] = []
     future.add_done_callback(lambda _: seen.append(threading.current_thread()))
@@ -48,7 +48,7 @@ def test_a_callback_added_to_a_done_future_runs_at_once(future: Handed[int]) -> 
 
 
 def test_a_callback_that_raises_is_logged(
-    future: Handed[int], caplog: pytest.LogCaptureFixture
+    future: ForwardingFuture[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     after = threading.Event()
     future.add_done_callback(lambda _: 1 // 0)
@@ -63,12 +63,12 @@ def test_close_runs_pending_callbacks_and_later_ones_run_at_once() -> None:
     callbacks = Callbacks(dispatcher)
     dispatcher.close(PATIENCE)
     seen: list[int] = []
-    future: Handed[int] = Handed(callbacks.call)
+    future: ForwardingFuture[int] = ForwardingFuture(callbacks.call)
     future.add_done_callback(lambda done: seen.append(done.result()))
     future.set_result(1)
     assert seen == []
     callbacks.close()
-    late: Handed[int] = Handed(callbacks.call)
+    late: ForwardingFuture[int] = ForwardingFuture(callbacks.call)
     late.add_done_callback(lambda done: seen.append(done.result()))
     late.set_result(2)
     assert seen == [1, 2]
@@ -89,7 +89,7 @@ def _all_of(seen: list[int]) -> bool:
 
 
 @pytest.mark.real_time("an event loop waits in the selector of the system")
-def test_it_can_be_awaited(future: Handed[int]) -> None:
+def test_it_can_be_awaited(future: ForwardingFuture[int]) -> None:
     async def main() -> int:
         asyncio.get_running_loop().call_soon(future.set_result, 7)
         return await asyncio.wrap_future(future)

@@ -332,7 +332,7 @@ def test_a_service_without_candidates_is_not_watched_for_long(
             with election.lead("c", "") as term:
                 assert term.is_valid()
         eventually(lambda: not connection.observations._feeds, what="no watch is left")
-        assert not connection._pursuits
+        assert not connection._active_claims
 
 
 def test_nominations_while_the_watch_ends(

@@ -29,7 +29,7 @@ def test_a_renewal_counts_from_the_moment_it_was_sent() -> None:
     clock.advance(3)
     sent = clock.now()
     clock.advance(2)
-    assert lease.renewed(sent)
+    assert lease.record_renewal(sent)
     assert lease.deadline == sent + 9
 
 
@@ -37,7 +37,7 @@ def test_an_older_renewal_does_not_shorten_it() -> None:
     clock = ManualClock()
     lease = make(clock)
     deadline = lease.deadline
-    lease.renewed(clock.now() - 5)
+    lease.record_renewal(clock.now() - 5)
     assert lease.deadline == deadline
 
 
@@ -46,9 +46,9 @@ def test_a_renewal_acknowledged_too_late_ends_it_for_good() -> None:
     lease = make(clock)
     sent = clock.now() + 8
     clock.advance(9)
-    assert not lease.renewed(sent)
+    assert not lease.record_renewal(sent)
     assert not lease.is_valid()
-    assert lease.ended == "not renewed in time"
+    assert lease.end_reason == "not renewed in time"
 
 
 def test_once_ended_it_stays_ended_with_the_first_reason() -> None:
@@ -56,8 +56,8 @@ def test_once_ended_it_stays_ended_with_the_first_reason() -> None:
     lease = make(clock)
     lease.end("gone")
     lease.end("closed")
-    assert not lease.renewed(clock.now())
-    assert lease.ended == "gone"
+    assert not lease.record_renewal(clock.now())
+    assert lease.end_reason == "gone"
 
 
 def test_expire_does_nothing_before_the_deadline() -> None:
@@ -87,7 +87,7 @@ def test_a_shorter_time_that_the_store_grants_moves_the_deadline_back() -> None:
     lease.regranted(sent_at=sent, timeout_seconds=5)
     assert lease.deadline == sent + 4.5
     clock.advance(4)
-    assert lease.renewed(clock.now())
+    assert lease.record_renewal(clock.now())
     assert lease.deadline == sent + 4 + 4.5
 
 
@@ -98,7 +98,7 @@ def test_a_longer_time_that_the_store_grants_counts_with_the_next_renewal() -> N
     clock.advance(1)
     lease.regranted(sent_at=clock.now(), timeout_seconds=20)
     assert lease.deadline == deadline
-    assert lease.renewed(clock.now())
+    assert lease.record_renewal(clock.now())
     assert lease.deadline == clock.now() + 18
 
 
@@ -109,14 +109,14 @@ def test_it_ends_with_the_error_of_the_last_renewal() -> None:
     lease.renewal_failed(UnavailableError("the disk is full"))
     clock.advance(9)
     assert lease.expire()
-    assert lease.ended == "not renewed in time: the disk is full"
+    assert lease.end_reason == "not renewed in time: the disk is full"
 
 
 def test_a_renewal_that_succeeds_clears_the_error_of_one_that_failed() -> None:
     clock = ManualClock()
     lease = make(clock)
     lease.renewal_failed(UnavailableError("the disk is full"))
-    lease.renewed(clock.now())
+    lease.record_renewal(clock.now())
     assert lease.lateness == "not renewed in time"
 
 

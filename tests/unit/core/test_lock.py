@@ -205,7 +205,7 @@ def test_nothing_is_kept_of_locks_that_were_released(client: PluginLocator, *, f
         lock.acquire().release()
     lock.close()
     eventually(lambda: not store.observations._feeds, within=20)
-    eventually(lambda: not store._pursuits, within=20)
+    eventually(lambda: not store._active_claims, within=20)
 
 
 def test_threads_of_one_client_pass_a_lock_on(client: PluginLocator) -> None:

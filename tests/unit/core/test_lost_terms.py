@@ -190,7 +190,7 @@ def test_a_join_that_is_given_up_before_it_claims_claims_nothing(tmp_path: Path)
             assert (await group.membership())["m"] == "again"
             await group.leave("m")
             # The join that was given up drops itself again, a moment after its `keep`.
-            await until(lambda: not connection._pursuits, "nothing is kept")
-            await asyncio.to_thread(throughout, lambda: not connection._pursuits, seconds=0.2)
+            await until(lambda: not connection._active_claims, "nothing is kept")
+            await asyncio.to_thread(throughout, lambda: not connection._active_claims, seconds=0.2)
 
     asyncio.run(main())

@@ -10,7 +10,7 @@ from kip30 import PluginLocator
 from kip30.driver.clock import ManualClock
 from kip30.driver.kit.futures import Completed
 from kip30.driver.lease import Lease
-from kip30.driver.records import Claim, Entry, Held, Snapshot, Version
+from kip30.driver.records import Claim, Entry, HeldByOther, Snapshot, Version
 from kip30.recipes import Lock
 from kip30.recipes.lock import lock_service
 from kip30.runtime import campaign, vacancies
@@ -77,7 +77,7 @@ def test_a_claim_that_arrives_again_after_its_release_leads(judged: Vacancies) -
 
 def test_a_refusal_after_a_release_is_newer_than_it(judged: Vacancies) -> None:
     judged.released(_MINE)
-    judged.refused(Held(_led(6, "another")))
+    judged.refused(HeldByOther(_led(6, "another")))
     assert not judged.is_turn_of("next", _led(5, "mine"), 0)
     assert not judged.is_turn_of("next", _led(7, "mine"), 0)
 

@@ -42,7 +42,7 @@ def lose_session(client: PluginLocator, member: Member) -> None:
 
 def are_closed(client: PluginLocator) -> bool:
     """Return whether the core has nothing to do any more for any member of *client*."""
-    return not client._store._pursuits  # type: ignore[union-attr]
+    return not client._store._active_claims  # type: ignore[union-attr]
 
 
 def test_members_lost_with_their_session_are_forgotten(client: PluginLocator) -> None:

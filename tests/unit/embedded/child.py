@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kip30.driver import Context
 from kip30.driver.clock import SystemClock
-from kip30.driver.records import Claim, Condition, Held, Write
+from kip30.driver.records import Claim, Condition, HeldByOther, Write
 from kip30.errors import VersionConflictError
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
@@ -31,7 +31,7 @@ def open_backend(directory: str, liveness: str, session: str) -> EmbeddedBackend
 
 
 def lead(backend: EmbeddedBackend, service: str, candidate: str) -> str:
-    claim: Claim | Held = backend.election.claim(
+    claim: Claim | HeldByOther = backend.election.claim(
         service, candidate, f"n{os.getpid()}", b""
     ).result()
     return f"leads {claim.entry.version}" if isinstance(claim, Claim) else "waits"

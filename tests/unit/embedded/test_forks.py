@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kip30.driver.records import Claim, Condition, Held, Kind, Target, Write
+from kip30.driver.records import Claim, Condition, HeldByOther, Kind, Target, Write
 from kip30_backends.embedded import liveness_locks
 from kip30_conformance.polling import time_scale
 
@@ -69,7 +69,7 @@ def test_a_child_opens_its_own(open_backend: Any, in_child: Any) -> None:
 
     def work() -> bool:
         own = open_backend()
-        held = isinstance(own.election.claim("s", "child", "n2", b"").result(), Held)
+        held = isinstance(own.election.claim("s", "child", "n2", b"").result(), HeldByOther)
         own.membership.claim("g", "child", "n", b"").result()
         own.close()
         return held

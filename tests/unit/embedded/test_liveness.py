@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kip30.driver import Backend, Capability
-from kip30.driver.records import Claim, Condition, Fence, Held, Kind, Snapshot, Target, Write
+from kip30.driver.records import Claim, Condition, Fence, HeldByOther, Kind, Snapshot, Target, Write
 from kip30.errors import ClosedError, ConfigError, FencedError, UnsupportedError
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, database_file
@@ -51,7 +51,7 @@ def test_a_killed_leader_is_gone_at_once(
     seen: list[Snapshot] = []
     watch = backend.observe.watch(SERVICE, seen.append)
     eventually(lambda: seen and "them" in seen[-1].entries)
-    assert isinstance(backend.election.claim("s", "me", "n", b"").result(), Held)
+    assert isinstance(backend.election.claim("s", "me", "n", b"").result(), HeldByOther)
     child.kill()
     eventually(lambda: not seen[-1].entries)
     watch.close()
@@ -147,7 +147,7 @@ def test_a_session_that_others_ended_is_lost_and_the_next_claim_opens_a_new_one(
 ) -> None:
     first = led(backend, "me")
     faults_of(backend).end_session()
-    eventually(lambda: first.lease.ended)
+    eventually(lambda: first.lease.end_reason)
     second = led(backend, "me", "n2")
     assert second.lease is not first.lease
     assert second.entry.version.major == first.entry.version.major + 1
@@ -160,11 +160,11 @@ def test_the_reason_tells_an_end_in_the_store_from_a_removed_lock_file(
 ) -> None:
     first = led(backend, "me")
     faults_of(backend).end_session()
-    eventually(lambda: first.lease.ended == "the store ended the session")
+    eventually(lambda: first.lease.end_reason == "the store ended the session")
     second = led(backend, "me", "n2")
     for file in (directory / "sessions").glob("*.lock"):
         file.unlink()
-    eventually(lambda: second.lease.ended == "its lock file was removed")
+    eventually(lambda: second.lease.end_reason == "its lock file was removed")
 
 
 def test_a_session_without_its_lock_file_is_deleted_once_the_store_is_unlocked(
@@ -175,7 +175,7 @@ def test_a_session_without_its_lock_file_is_deleted_once_the_store_is_unlocked(
     claim = led(one, "me")
     with locked():
         Path(one._resources.sessions.session.file).unlink()
-        eventually(lambda: claim.lease.ended == "its lock file was removed")
+        eventually(lambda: claim.lease.end_reason == "its lock file was removed")
         throughout(lambda: leader(other) == ["me"], seconds=0.5 * time_scale())
     eventually(lambda: leader(other) == [])
 
@@ -187,7 +187,7 @@ def test_a_session_without_its_lock_file_is_kept_while_work_goes_on_under_it(
     claim = led(one, "me")
     claim.lease.begin_use()
     Path(one._resources.sessions.session.file).unlink()
-    eventually(lambda: claim.lease.ended == "its lock file was removed")
+    eventually(lambda: claim.lease.end_reason == "its lock file was removed")
     throughout(lambda: leader(other) == ["me"], seconds=0.5 * time_scale())
     claim.lease.end_use()
     eventually(lambda: leader(other) == [])
@@ -219,16 +219,18 @@ def test_a_hung_leader_loses_its_term_and_its_lease_ends(
     eventually(lambda: leader(other) == [])
     assert not claim.lease.is_valid()
     faults_of(hung).renewals_paused = False
-    eventually(lambda: claim.lease.ended)
+    eventually(lambda: claim.lease.end_reason)
     assert led(other, "other").entry.version.major == 2
 
 
 def test_a_lease_end_callback_can_claim_again_at_once(open_backend: Any, eventually: Any) -> None:
     backend = open_backend(session=0.4)
     for number in range(5):
-        again: list[Claim | Held] = []
+        again: list[Claim | HeldByOther] = []
 
-        def claim_again(nonce: str = f"b{number}", again: list[Claim | Held] = again) -> None:
+        def claim_again(
+            nonce: str = f"b{number}", again: list[Claim | HeldByOther] = again
+        ) -> None:
             again.append(backend.election.claim("s", "me", nonce, b"").result())
 
         claim = led(backend, "me", f"a{number}")
@@ -265,7 +267,7 @@ def test_renewals_keep_a_session_beyond_its_timeout(open_backend: Any, eventuall
 def test_backends_of_one_process_with_record_locks_see_each_other_alive(open_backend: Any) -> None:
     one, two = open_backend(liveness="record"), open_backend(liveness="record")
     led(one, "one")
-    assert isinstance(two.election.claim("s", "two", "n2", b"").result(), Held)
+    assert isinstance(two.election.claim("s", "two", "n2", b"").result(), HeldByOther)
     assert leader(two) == ["one"]
     one.close()
     assert led(two, "two").entry.version.major == 2
@@ -291,7 +293,7 @@ def test_one_directory_by_two_paths_is_one_store(
     one = open_backend(liveness=one_kind, session=60)
     two = open_backend(liveness=two_kind, session=60, directory=link)
     claim = led(one, "one")
-    assert isinstance(two.election.claim("s", "two", "n2", b"").result(), Held)
+    assert isinstance(two.election.claim("s", "two", "n2", b"").result(), HeldByOther)
     two.membership.claim("g", "m", "n", b"").result()  # a session: it looks at all others
     assert leader(two) == ["one"]
     assert claim.lease.is_valid()

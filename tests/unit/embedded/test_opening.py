@@ -285,7 +285,7 @@ def test_a_session_ends_when_the_database_was_replaced(
     assert isinstance(claim, Claim)
     replaced(directory)
     eventually(lambda: not claim.lease.is_valid())
-    assert "was replaced or removed" in (claim.lease.ended or "")
+    assert "was replaced or removed" in (claim.lease.end_reason or "")
     assert isinstance(backend.election.claim("s", "me", "m", b"").exception(), StoreError)
 
 

@@ -76,8 +76,8 @@ def test_claims_share_a_session(store: Store) -> None:
 
 def test_a_lost_session_is_ended_before_the_next_one_opens(store: Store) -> None:
     first = store.get()
-    store.sessions.lost(first)
-    assert first.lease.ended == "the store ended the session"
+    store.sessions.mark_lost(first)
+    assert first.lease.end_reason == "the store ended the session"
     assert not store.sessions.has_ended(first)
     assert store.get().number == 2
     assert store.sessions.has_ended(first)
@@ -85,7 +85,7 @@ def test_a_lost_session_is_ended_before_the_next_one_opens(store: Store) -> None
 
 
 def test_none_opens_while_the_former_one_cannot_be_ended(store: Store) -> None:
-    store.sessions.lost(store.get())
+    store.sessions.mark_lost(store.get())
     store.fails["end 1"] = UnavailableError("no answer")
     with pytest.raises(UnavailableError, match="no answer"):
         store.get()
@@ -98,7 +98,7 @@ def test_a_session_past_its_deadline_is_replaced(store: Store) -> None:
     store.clock.advance(TIMEOUT)
     assert store.sessions.valid() is None
     assert store.get().number == 2
-    assert first.lease.ended == "not renewed in time"
+    assert first.lease.end_reason == "not renewed in time"
 
 
 def test_a_session_past_its_deadline_is_not_ended_while_work_goes_on_under_it(
@@ -109,7 +109,7 @@ def test_a_session_past_its_deadline_is_not_ended_while_work_goes_on_under_it(
     store.clock.advance(TIMEOUT - 0.5)
     with pytest.raises(UnavailableError, match="work under a term"):
         store.get(seconds=0.1)
-    assert first.lease.ended == "not renewed in time"
+    assert first.lease.end_reason == "not renewed in time"
     assert store.done == ["open 1", "renew 1"]
     first.lease.end_use()
     assert store.get().number == 2
@@ -133,14 +133,14 @@ def test_one_that_nothing_renews_is_ended_and_not_used(store: Store) -> None:
 def test_close_ends_the_session_once(store: Store) -> None:
     session = store.get()
     store.sessions.close()
-    assert session.lease.ended == "closed"
+    assert session.lease.end_reason == "closed"
     assert store.done[2:] == ["end 1"]
     with pytest.raises(ClosedError):
         store.get()
 
 
 def test_close_ends_a_lost_session_that_may_still_stand(store: Store) -> None:
-    store.sessions.lost(store.get())
+    store.sessions.mark_lost(store.get())
     store.fails["end 1"] = UnavailableError("no answer")
     store.sessions.close()
     assert store.done[2:] == ["end 1"]
@@ -230,7 +230,7 @@ def test_a_renewal_that_fails_is_retried(renewing: Renewing) -> None:
 def test_a_session_that_the_store_has_ended_is_lost(renewing: Renewing) -> None:
     renewing.answers.append(Completed(result=False))
     session = renewing.store.get()
-    eventually(lambda: session.lease.ended == "the store ended the session")
+    eventually(lambda: session.lease.end_reason == "the store ended the session")
     assert renewing.store.get().number == 2
     renewing.expect(2)
 
@@ -242,7 +242,7 @@ def test_a_late_renewal_ends_the_lease(renewing: Renewing) -> None:
     renewing.expect(1)
     renewing.store.clock.advance(TIMEOUT)
     answer.set_result(True)
-    eventually(lambda: session.lease.ended == "not renewed in time")
+    eventually(lambda: session.lease.end_reason == "not renewed in time")
 
 
 def test_a_replaced_session_is_renewed_no_more(renewing: Renewing) -> None:
@@ -250,7 +250,7 @@ def test_a_replaced_session_is_renewed_no_more(renewing: Renewing) -> None:
     renewing.answers.append(answer)
     first = renewing.store.get()
     renewing.expect(1)
-    renewing.store.sessions.lost(first)
+    renewing.store.sessions.mark_lost(first)
     answer.set_exception(UnavailableError("no answer"))
     past_the_retry = threading.Event()
     renewing.timer.after(0.2, past_the_retry.set)  # which would be due after 0.1 s
@@ -264,4 +264,4 @@ def test_a_session_not_renewed_in_time_reports_the_renewal_error(renewing: Renew
     renewing.expect(1)
     eventually(lambda: "the servers are full" in session.lease.lateness)
     renewing.store.clock.advance(TIMEOUT)
-    eventually(lambda: session.lease.ended == "not renewed in time: the servers are full")
+    eventually(lambda: session.lease.end_reason == "not renewed in time: the servers are full")

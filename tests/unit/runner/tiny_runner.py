@@ -102,7 +102,7 @@ class FileTerm(Term):
     @property
     @override
     def ending_reason(self) -> str:
-        return self.lease.ended or self.lease.lateness
+        return self.lease.end_reason or self.lease.lateness
 
     @override
     def is_valid(self) -> bool:
@@ -183,7 +183,7 @@ class FileContest(Contest):
         with self._register.mutex():
             if not self._holds(term):
                 term.lease.end("taken by another")
-            elif term.lease.renewed(sent_at):
+            elif term.lease.record_renewal(sent_at):
                 self._register.write(term.epoch, self._name, sent_at + self._timeout)
 
 

@@ -200,7 +200,7 @@ class FileWorkshare(Workshare):
                     share.wanted_back.set()
                     self._notify()
                 if given.renewed and CLOCK.now() >= due:
-                    share.lease.renewed(CLOCK.now())
+                    share.lease.record_renewal(CLOCK.now())
                     due = CLOCK.now() + self._timeout / RENEWALS_PER_TIMEOUT
             time.sleep(POLL_SECONDS)
 
@@ -275,7 +275,7 @@ class FileItems(ItemWorkshare):
                     share.wanted_back.set()
                     self._notify()
                 if is_due:
-                    share.lease.renewed(CLOCK.now())
+                    share.lease.record_renewal(CLOCK.now())
             if is_due:
                 due = CLOCK.now() + self._timeout / RENEWALS_PER_TIMEOUT
             time.sleep(POLL_SECONDS)

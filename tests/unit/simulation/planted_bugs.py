@@ -156,7 +156,7 @@ def _a_resigned_claim_is_not_released(_: Any) -> Any:
 def _a_lost_session_is_left_in_the_store(right: Any) -> Any:
     def replace(self: Any, until: float) -> Any:
         if self._session is not None:
-            self.lost(self._session, LATE)
+            self.mark_lost(self._session, LATE)
         self._former = None
         return right(self, until)
 

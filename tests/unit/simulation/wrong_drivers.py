@@ -17,7 +17,7 @@ from typing_extensions import override
 from kip30.driver import Backend, Context, Watch
 from kip30.driver.kit import refusals
 from kip30.driver.kit.watch import Observe, Sink, WatchHandle
-from kip30.driver.records import Claim, Entry, Held, Snapshot, Target, Version, Write
+from kip30.driver.records import Claim, Entry, HeldByOther, Snapshot, Target, Version, Write
 from kip30.names import Key
 
 
@@ -25,9 +25,9 @@ class _RefusingElection(ToyElection):
     """Refuses a claim if there is any leader, also the one whose nonce the claim has."""
 
     @override
-    def _claim(self, target: Target, nonce: str, data: bytes) -> Claim | Held:
+    def _claim(self, target: Target, nonce: str, data: bytes) -> Claim | HeldByOther:
         if self._memory.table(target):
-            return Held(by=self._memory.look(target))
+            return HeldByOther(by=self._memory.look(target))
         return super()._claim(target, nonce, data)
 
 
@@ -42,7 +42,7 @@ class _TakingElection(ToyElection):
     """Looks for the candidate's own record alone, and takes the service from any other one."""
 
     @override
-    def _claim(self, target: Target, nonce: str, data: bytes) -> Claim | Held:
+    def _claim(self, target: Target, nonce: str, data: bytes) -> Claim | HeldByOther:
         for name in [name for name in self._memory.table(target) if name != target.name]:
             self._memory.remove(Target(target.kind, target.scope, name))
         return super()._claim(target, nonce, data)
@@ -61,7 +61,7 @@ class _CountingElection(ToyElection):
     _terms = 0
 
     @override
-    def _claim(self, target: Target, nonce: str, data: bytes) -> Claim | Held:
+    def _claim(self, target: Target, nonce: str, data: bytes) -> Claim | HeldByOther:
         if not self._memory.table(target):
             self._terms += 1
             entry = Entry(Version(self._terms), nonce, data)

@@ -49,7 +49,7 @@ _PROTOCOL = 4
 """The newest version that all accepted servers know; probing for newer ones causes warnings."""
 
 
-class Patience(NamedTuple):
+class DriverTimeouts(NamedTuple):
     """The timeouts of the driver, in seconds.
 
     Attributes:
@@ -67,7 +67,7 @@ class Patience(NamedTuple):
     answer: float
 
 
-def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any:
+def cluster(settings: CassandraSettings, timeouts: DriverTimeouts, policy: Any) -> Any:
     """Return a cluster that connects, on request, to the nodes that *policy* chooses.
 
     Raises:
@@ -92,13 +92,13 @@ def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any
         ssl_options=None,
         protocol_version=_PROTOCOL,
         reconnection_policy=_policies.ExponentialReconnectionPolicy(
-            min(0.1, patience.reconnect), patience.reconnect, max_attempts=None
+            min(0.1, timeouts.reconnect), timeouts.reconnect, max_attempts=None
         ),
-        connect_timeout=patience.connect,
-        control_connection_timeout=patience.connect,
+        connect_timeout=timeouts.connect,
+        control_connection_timeout=timeouts.connect,
         # A connection that is cut without notice is detected only by sending on it.
-        idle_heartbeat_interval=patience.heartbeat,
-        idle_heartbeat_timeout=patience.silence,
+        idle_heartbeat_interval=timeouts.heartbeat,
+        idle_heartbeat_timeout=timeouts.silence,
         max_schema_agreement_wait=0,  # `schema` waits itself, for most nodes
         executor_threads=EXECUTOR_THREADS,
         # kip30 uses neither, and each client would read both again after each change.

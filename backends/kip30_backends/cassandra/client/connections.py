@@ -36,8 +36,8 @@ from kip30.driver.kit.retry import Retry
 from kip30.driver.kit.thread_start import started
 from kip30_backends.cassandra.client.cluster import (
     EXECUTOR_THREADS,
+    DriverTimeouts,
     LogFilter,
-    Patience,
     abandon,
     cluster,
     start_workers,
@@ -69,18 +69,18 @@ Prepared = Any
 class ClusterConnections:
     """The connections to one cluster. Thread-safe."""
 
-    def __init__(self, settings: CassandraSettings, patience: Patience) -> None:
+    def __init__(self, settings: CassandraSettings, timeouts: DriverTimeouts) -> None:
         """Prepare to connect; nothing is sent.
 
         Raises:
             ConfigError: A file of the settings cannot be read.
         """
         self._settings = settings
-        self._patience = patience
+        self._timeouts = timeouts
         # Held while the cluster is replaced; a closed one is not replaced any more.
         self._replacing = threading.Lock()
         self._is_closed = False
-        self._use_new_cluster(patience.connect)
+        self._use_new_cluster(timeouts.connect)
         self._session: Any = None
         self._log_filter = LogFilter(self.known)
         self.on_up: Callable[[Node], None] = do_nothing
@@ -94,7 +94,7 @@ class ClusterConnections:
         time with twice the patience: a busy node takes long to check a password. Between two
         attempts there is a backoff, because a node may also drop connections at once.
         """
-        clock, patience = SystemClock(), self._patience.connect
+        clock, patience = SystemClock(), self._timeouts.connect
         until, retry = clock.now() + seconds, Retry(clock)
         self._log_filter.begin()
         while True:
@@ -144,8 +144,8 @@ class ClusterConnections:
     def _use_new_cluster(self, connect_seconds: float) -> None:
         datacenter = self._settings.datacenter or ""
         self._policy = _policies.DCAwareRoundRobinPolicy(local_dc=datacenter)
-        patience = self._patience._replace(connect=connect_seconds)
-        self._cluster = cluster(self._settings, patience, self._policy)
+        timeouts = self._timeouts._replace(connect=connect_seconds)
+        self._cluster = cluster(self._settings, timeouts, self._policy)
 
     def prepare(self, cql: str, *, serial: bool = False) -> Prepared:
         """Return *cql* ready to be bound; *serial*, if it reads and must miss no decided write."""
@@ -157,7 +157,7 @@ class ClusterConnections:
 
     def execute(self, cql: str, node: Node = None) -> Sequence[Row]:
         """Return the answer of *node*, or of any; blocks, and is used only to open the backend."""
-        answer = self._session.execute(cql, timeout=self._patience.answer, host=node)
+        answer = self._session.execute(cql, timeout=self._timeouts.answer, host=node)
         return list(answer or ())
 
     def nodes(self) -> Iterator[Node]:

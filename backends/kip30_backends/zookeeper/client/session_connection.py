@@ -34,7 +34,7 @@ from kip30_backends.zookeeper.client.four_letter_words import FourLetterWords
 from kip30_backends.zookeeper.client.kazoo_setup import Server, SessionIdentity, WaitTimeout, make
 from kip30_backends.zookeeper.client.transport import (
     OpenConnection,
-    Touches,
+    RenewalTracker,
     Transport,
     TransportHandler,
 )
@@ -289,12 +289,12 @@ class SessionConnection:
         self._patience_seconds = write_ms / 1000
         self.trouble = None
         timeout_seconds = read_ms * _TIMEOUT_PER_READ / 1000
-        touches = Touches(sent_at, self._ping_interval(timeout_seconds))
-        transport = self._transport = Transport(self._link(), self._owner, self._clock, touches)
+        renewals = RenewalTracker(sent_at, self._ping_interval(timeout_seconds))
+        transport = self._transport = Transport(self._link(), self._owner, self._clock, renewals)
         self.live.set()
         self._was_live = True
         self._words = FourLetterWords(partial(self._connect_beside, host))
-        self._start_to_ask(partial(self._ask, transport, touches, timeout_seconds, self._words))
+        self._start_to_ask(partial(self._ask, transport, renewals, timeout_seconds, self._words))
         self._owner.connected(self, sent_at, timeout_seconds)
         transport.wake()
         return transport
@@ -317,7 +317,7 @@ class SessionConnection:
     def _ask(
         self,
         transport: Transport,
-        touches: Touches,
+        renewals: RenewalTracker,
         timeout_seconds: float,
         words: FourLetterWords,
     ) -> None:
@@ -325,7 +325,7 @@ class SessionConnection:
         if self._tick_seconds is None:
             self._ask_tick(words)
         tick = self._tick_seconds
-        touches.interval_seconds = self._ping_interval(timeout_seconds)
+        renewals.interval_seconds = self._ping_interval(timeout_seconds)
         if tick is not None and tick > timeout_seconds:
             log.warning(
                 "the servers' tick of %g s is longer than the session timeout of %g s: leases"

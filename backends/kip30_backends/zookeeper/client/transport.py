@@ -82,7 +82,7 @@ _PROOF: Request = Multi((CheckVersion("/"),))
 if it is refused."""
 
 
-class Touches:
+class RenewalTracker:
     """The requests of one connection that the servers' leader knows of. Not thread-safe.
 
     A follower notes which sessions it hears from, and reports them to the leader in its answers to
@@ -178,7 +178,11 @@ class Transport:
     """
 
     def __init__(
-        self, link: OpenConnection, handler: TransportHandler, clock: Clock, touches: Touches
+        self,
+        link: OpenConnection,
+        handler: TransportHandler,
+        clock: Clock,
+        renewals: RenewalTracker,
     ) -> None:
         """Prepare to send, first of all the requests that prove the session."""
         self.unproven: SyncPoint | None = None
@@ -186,7 +190,7 @@ class Transport:
         self._link = link
         self._handler = handler
         self._clock = clock
-        self._touches = touches
+        self._renewals = renewals
         self._frames = Frames()
         # The number of the newest request; answers come in the order of these.
         self._xid = 0
@@ -310,12 +314,12 @@ class Transport:
     def _synced(self, sync_point: SyncPoint) -> None:
         self._answered(sync_point)
         if sync_point.refused is None:
-            self._to_confirm = self._touches.reported(sync_point.sent_at)
+            self._to_confirm = self._renewals.reported(sync_point.sent_at)
             self._touched(sync_point)
             self.wake()
 
     def _touched(self, sync_point: SyncPoint) -> None:
-        self._touches.answered(sync_point.sent_at, self._clock.now())
+        self._renewals.answered(sync_point.sent_at, self._clock.now())
 
     def _proven(self, renewed_at: float, sync_point: SyncPoint) -> None:
         self._answered(sync_point)

@@ -59,7 +59,7 @@ class Sessions:
         try:
             return work(session)
         except LeaseGoneError:
-            self._current.lost(session)
+            self._current.mark_lost(session)
             return work(self._current.get(until))
 
     def expire(self, until: float) -> None:

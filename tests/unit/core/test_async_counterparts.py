@@ -52,7 +52,7 @@ def _names(kind: type) -> set[str]:
     return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")} - INTERNAL
 
 
-FACES = [
+COUNTERPARTS = [
     (PluginLocator, AsyncPluginLocator),
     (GroupMembership, AsyncGroupMembership),
     (LeaderElection, AsyncLeaderElection),
@@ -70,7 +70,7 @@ FACES = [
 ]
 
 
-@pytest.mark.parametrize(("threads", "loops"), FACES)
+@pytest.mark.parametrize(("threads", "loops"), COUNTERPARTS)
 def test_a_loop_has_what_a_thread_has(threads: type, loops: type) -> None:
     missing = _names(threads) - _names(loops)
     assert missing == OTHERWISE.get(threads, {}).keys()
@@ -82,7 +82,7 @@ def _parameters(method: object) -> set[str]:
     return set(inspect.signature(method).parameters) - {"callback"}  # here it is a `listener`
 
 
-@pytest.mark.parametrize(("threads", "loops"), FACES)
+@pytest.mark.parametrize(("threads", "loops"), COUNTERPARTS)
 def test_its_methods_take_what_the_others_take(threads: type, loops: type) -> None:
     for name in _names(threads) & _names(loops):
         missing = _parameters(getattr(threads, name)) - _parameters(getattr(loops, name))

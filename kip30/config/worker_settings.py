@@ -10,7 +10,7 @@ from kip30.config.settings import SettingRow, reference
 from kip30.errors import ConfigError
 
 
-def shippable(properties: Properties, settings_class: type[Any]) -> dict[str, str]:
+def worker_settings(properties: Properties, settings_class: type[Any]) -> dict[str, str]:
     """Return the settings of *properties* by key, as they are written, references unexpanded.
 
     Keys of other stores and of other programs, which may be secrets that nothing here knows as
@@ -36,7 +36,7 @@ def shippable(properties: Properties, settings_class: type[Any]) -> dict[str, st
 
 
 def folders(properties: Properties, settings_class: type[Any]) -> dict[str, str]:
-    """Return the folders at which relative paths in what `shippable` returns begin, by key."""
+    """Return the folders at which relative paths in `worker_settings` begin, by key."""
     rows = _rows_by_key(settings_class)
     return {
         key: str(one.folder)

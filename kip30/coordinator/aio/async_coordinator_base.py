@@ -58,7 +58,7 @@ class LoopMember(AbstractCoordinator, ABC):
 M = TypeVar("M", bound=LoopMember)
 
 
-class CoordinatorFace(Generic[M]):
+class AsyncCoordinatorBase(Generic[M]):
     """A member of a group in an event loop; an async context manager, which joins and leaves.
 
     It wraps a `kip30.coordinator.AbstractCoordinator`, with the same promises. It belongs to the

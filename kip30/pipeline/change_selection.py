@@ -40,7 +40,7 @@ def prefers_smallest(before: Given, after: Given) -> bool:
     return (after.source, after.data or b"") < (before.source, before.data or b"")
 
 
-class Admitted(NamedTuple):
+class SelectedChanges(NamedTuple):
     """The numbers of the changes to write, by key, and the outcomes of others.
 
     Attributes:
@@ -54,7 +54,7 @@ class Admitted(NamedTuple):
     repeated: dict[int, Key]
 
 
-def admit(changes: Sequence[Given], limit: int, prefers: Prefers) -> Admitted:
+def select_changes(changes: Sequence[Given], limit: int, prefers: Prefers) -> SelectedChanges:
     """Sort out *changes* for a target that takes data of *limit* bytes."""
     chosen: dict[Key, int] = {}
     rejected: dict[int, Decision] = {}
@@ -75,7 +75,7 @@ def admit(changes: Sequence[Given], limit: int, prefers: Prefers) -> Admitted:
             takes_over = prefers(changes[before], change)
             chosen[key] = number if takes_over else before
             repeated[before if takes_over else number] = key
-    return Admitted(chosen, rejected, repeated)
+    return SelectedChanges(chosen, rejected, repeated)
 
 
 def judge_repeated(change: Given, chosen: Given, decision: Decision) -> Decision:

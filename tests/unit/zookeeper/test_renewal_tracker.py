@@ -7,7 +7,7 @@ import pytest
 
 from kip30 import ConfigError, Leadership, PluginLocator
 from kip30.driver.clock import SystemClock
-from kip30_backends.zookeeper.client.transport import Touches
+from kip30_backends.zookeeper.client.transport import RenewalTracker
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open, opening
@@ -39,24 +39,24 @@ def talkative(ensemble: Ensemble, namespace: str) -> Iterator[Open]:
 
 
 def test_the_leader_renews_the_session_itself_when_it_confirms_it() -> None:
-    assert Touches(100.0, _INTERVAL).reported(100.0) == 100.0
+    assert RenewalTracker(100.0, _INTERVAL).reported(100.0) == 100.0
 
 
 def test_a_request_is_reported_by_the_ping_after_its_answer() -> None:
-    touches = Touches(100.0, _INTERVAL)
-    touches.answered(101.0, 102.0)
-    touches.answered(103.0, 104.0)
-    assert touches.reported(106.0) == 100.0
-    assert touches.reported(107.0) == 101.0
-    assert touches.reported(108.0) == 101.0
-    assert touches.reported(109.0) == 103.0
+    renewals = RenewalTracker(100.0, _INTERVAL)
+    renewals.answered(101.0, 102.0)
+    renewals.answered(103.0, 104.0)
+    assert renewals.reported(106.0) == 100.0
+    assert renewals.reported(107.0) == 101.0
+    assert renewals.reported(108.0) == 101.0
+    assert renewals.reported(109.0) == 103.0
 
 
 def test_the_reported_time_never_goes_back() -> None:
-    touches = Touches(100.0, _INTERVAL)
-    touches.answered(101.0, 102.0)
-    assert touches.reported(107.0) == 101.0
-    assert touches.reported(102.0) == 101.0
+    renewals = RenewalTracker(100.0, _INTERVAL)
+    renewals.answered(101.0, 102.0)
+    assert renewals.reported(107.0) == 101.0
+    assert renewals.reported(102.0) == 101.0
 
 
 @pytest.mark.parametrize(
