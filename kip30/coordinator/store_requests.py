@@ -39,7 +39,7 @@ from kip30.listeners import ValueChange
 from kip30.locator import PluginLocator
 from kip30.membership import Members, MembershipChange
 from kip30.names import parse_key
-from kip30.runtime.base_handle import close_together
+from kip30.runtime.base_handle import LoopHandle
 from kip30.runtime.candidacy import LeadershipListener
 from kip30.runtime.member import Member, MemberListener
 
@@ -247,7 +247,7 @@ class GroupRequests(Closeable):
         retried, or the session ends.
         """
         handles = (self._group, self._election, self._listeners)
-        close_together((*handles, self._states, self._texts, self._parts))
+        LoopHandle.close_together((*handles, self._states, self._texts, self._parts))
 
 
 @contextmanager

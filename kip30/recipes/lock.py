@@ -27,7 +27,7 @@ from kip30.recipes.grips import FencedGrip
 from kip30.recipes.handles import Deadline, RecipeHandle
 from kip30.recipes.line import Place, WaitingLine
 from kip30.recipes.steps import Await, Call, Steps
-from kip30.runtime.base_handle import close_together
+from kip30.runtime.base_handle import LoopHandle
 from kip30.runtime.campaign import Campaign
 from kip30.runtime.candidacy import Candidacy, Leadership
 from kip30.runtime.line_position import one_at
@@ -188,7 +188,7 @@ class LockRequests:
 
     def close(self) -> None:
         """Release it, and end all that wait for it: first locally, then in the store."""
-        close_together(self.handles)
+        LoopHandle.close_together(self.handles)
 
     def _attempt(self, deadline: Deadline) -> Steps[FencedGrip | None]:
         """Return a grip; None after the deadline, or if the place in the line was lost."""

@@ -147,17 +147,6 @@ class Handle(Closeable):
         return ()
 
 
-def close_together(handles: Sequence[Handle]) -> None:
-    """Close *handles* of one locator, first all of them locally, by one operation timeout."""
-    if not handles:
-        return
-    until = handles[0]._patience_ends()  # noqa: SLF001  of its own module, as below
-    with ExitStack() as closing:  # which closes all, also if one is interrupted
-        for handle in reversed(handles):
-            if not handle._store.is_foreign() and handle._end_locally():  # noqa: SLF001
-                closing.callback(handle._release_in_store, until)  # noqa: SLF001
-
-
 class LoopHandle(Handle):
     """A handle that an event loop closes, in two steps: the second is for a thread."""
 
@@ -168,3 +157,14 @@ class LoopHandle(Handle):
     def release_in_store(self, until: float | None = None) -> None:
         """Do the rest of `close`, which waits for the store, up to *until* if that is given."""
         self._release_in_store(self._patience_ends() if until is None else until)
+
+    @staticmethod
+    def close_together(handles: Sequence[Handle]) -> None:
+        """Close *handles* of one locator, first all of them locally, by one operation timeout."""
+        if not handles:
+            return
+        until = handles[0]._patience_ends()  # noqa: SLF001  of the base class, as below
+        with ExitStack() as closing:  # which closes all, also if one is interrupted
+            for handle in reversed(handles):
+                if not handle._store.is_foreign() and handle._end_locally():  # noqa: SLF001
+                    closing.callback(handle._release_in_store, until)  # noqa: SLF001
