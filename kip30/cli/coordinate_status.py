@@ -20,6 +20,7 @@ from kip30.locator import PluginLocator
 _TITLES = ("MEMBER", "INSTANCE", "SINCE", "SHARE")
 _LOOK_SECONDS = 1.0
 _ABSENT = " (gone)"
+_UNREADABLE = " (unreadable)"
 
 
 @click.command("coordinate-status")
@@ -32,8 +33,9 @@ def command(choice: StoreChoice, group: str, *, watching: bool, as_json: bool) -
 
     A line is the member's id, its instance or "-", the generation that gave the share, and the
     share: places in the list from 0 on, as ranges, or names of a list in the store. A member that
-    is gone and whose share has not been given away yet is marked so. Exits with 1 if there is no
-    such group. A watch looks every second, and prints an empty line after each state of the group.
+    is gone and whose share has not been given away yet is marked so, and one whose record cannot be
+    read. Exits with 1 if there is no such group. A watch looks every second, and prints an empty
+    line after each state of the group.
     """
     show = _show_json if as_json else _show
     with choice.open() as locator:
@@ -98,8 +100,8 @@ def _show(_group: str, found: GroupDescription | None) -> None:
 
 
 def _row(name: str, member: MemberDescription) -> Sequence[str | int]:
-    gone = "" if member.is_present else _ABSENT
-    return name + gone, member.group_instance_id or "-", member.since, _share(member)
+    mark = _ABSENT if not member.is_present else "" if member.is_readable else _UNREADABLE
+    return name + mark, member.group_instance_id or "-", member.since, _share(member)
 
 
 def _share(member: MemberDescription) -> str:
@@ -122,6 +124,7 @@ def _record(found: GroupDescription) -> dict[str, Any]:
                 "id": name,
                 "instance": one.group_instance_id,
                 "present": one.is_present,
+                "readable": one.is_readable,
                 "since": one.since,
                 "share": share_text(one.share),
                 "refusal": one.refusal,

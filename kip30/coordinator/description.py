@@ -1,7 +1,7 @@
 """`describe_group`: describes a group to people and programs that take no part in it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import cast
 
 from kip30.coordinator.item_texts import decode
@@ -27,6 +27,8 @@ class MemberDescription:
     Attributes:
         group_instance_id: That of a static member; None for a dynamic one.
         is_present: Whether the group shows it. If not, its share has not moved yet.
+        is_readable: Whether its record can be read: not if it is of a newer kip30, or damaged. Then
+            all that is known about it is its share.
         has_share: Whether the generation has a share for it.
         share: The share; empty if there is none.
         since: The generation in which these bytes were first given; -1 if there are none.
@@ -36,6 +38,7 @@ class MemberDescription:
 
     group_instance_id: str | None
     is_present: bool
+    is_readable: bool = True
     has_share: bool = False
     share: bytes = b""
     since: int = -1
@@ -82,7 +85,8 @@ def describe_group(locator: PluginLocator, group_id: str) -> GroupDescription | 
     with unreadable_as_store_error():
         found = locator.storage(STATE).get(keys.state)
     members = locator.group_membership(keys.group, MEMBER).membership()
-    if found is None and not members:
+    unreadable = members.undecodable | members.unreadable
+    if found is None and not (members or unreadable):
         return None
     if found is None:
         state = StateRecord(phase=GroupPhase.STABLE, generation=0, epoch=0, leader="")
@@ -96,12 +100,14 @@ def describe_group(locator: PluginLocator, group_id: str) -> GroupDescription | 
         protocol=state.protocol,
         leader=state.leader,
         epoch=state.epoch,
-        members=_members(read_assignments(locator, keys, state), members),
+        members=_members(read_assignments(locator, keys, state), members, unreadable),
     )
 
 
 def _members(
-    assignments: Mapping[str, Assignment], present: Mapping[str, MemberRecord]
+    assignments: Mapping[str, Assignment],
+    present: Mapping[str, MemberRecord],
+    unreadable: Collection[str],
 ) -> dict[str, MemberDescription]:
     returned = _static_members(present)
     described = {
@@ -126,6 +132,11 @@ def _members(
             since=-1 if known is None else known.since,
             refusal="" if known is None else known.refusal,
             round=record.round,
+        )
+    for member_id in unreadable:
+        absent = MemberDescription(group_instance_id=None, is_present=False)
+        described[member_id] = replace(
+            described.get(member_id, absent), is_present=True, is_readable=False
         )
     return described
 

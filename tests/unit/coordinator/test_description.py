@@ -6,8 +6,9 @@ import pytest
 
 from kip30 import PluginLocator
 from kip30.coordinator import describe_group
+from kip30.coordinator.keys import GroupKeys
 from kip30_conformance.clients.item_coordinator import await_shared
-from kip30_conformance.clients.members import MemberFactory
+from kip30_conformance.clients.members import MemberFactory, poll_until_shared
 
 
 @pytest.mark.parametrize("count", [6, 4000])
@@ -41,3 +42,18 @@ def test_a_group_is_described(client: PluginLocator, members: MemberFactory, cou
     assert found.members[again.member_id].since == waiting.since
     assert frozenset(json.loads(found.members[again.member_id].share)) == again.held
     first.close()
+
+
+def test_a_member_whose_record_cannot_be_read_is_present(
+    client: PluginLocator, members: MemberFactory
+) -> None:
+    one = members.polled(client)
+    poll_until_shared(one)
+    group = client.group_membership(GroupKeys("g").group)
+    group.join("other", "no record of a member")
+    found = describe_group(client, "g")
+    assert found is not None
+    other = found.members["other"]
+    assert (other.is_present, other.is_readable, other.has_share) == (True, False, False)
+    own = found.members[one.member_id]
+    assert (own.is_present, own.is_readable) == (True, True)
