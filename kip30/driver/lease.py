@@ -10,6 +10,7 @@ must not write is written with a fence.
 import math
 import os
 import threading
+import time
 from collections.abc import Callable
 
 from kip30.driver.clock import Clock
@@ -115,11 +116,13 @@ class Lease:
         with self._lock:
             return self._seconds_in_use() > 0
 
-    def wait_unused(self, seconds: float) -> bool:
-        """Wait up to *seconds* until `is_in_use` is false; return whether it is."""
-        until = self._clock.now() + seconds
+    def wait_unused(self, until: float) -> bool:
+        """Wait until `is_in_use` is false; return whether it is by *until*.
+
+        That is a time of `time.monotonic`, as the deadlines of requests are.
+        """
         with self._lock:
-            while (left := min(self._seconds_in_use(), until - self._clock.now())) > 0:
+            while (left := min(self._seconds_in_use(), until - time.monotonic())) > 0:
                 self._clock.wait(self._use_ended, left)
             return self._seconds_in_use() <= 0
 

@@ -154,7 +154,7 @@ class CurrentSession(Generic[S]):
     def _await_work(self, lease: Lease, until: float) -> None:
         """Wait by *until* for the work under a lease that was not renewed in time."""
         lease.expire()
-        if not lease.wait_unused(until - time.monotonic()):
+        if not lease.wait_unused(until):
             raise UnavailableError(WORK_GOES_ON)
 
     def _adopt(self, session: S) -> None:

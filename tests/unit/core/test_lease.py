@@ -1,4 +1,5 @@
 import threading
+import time
 
 import pytest
 
@@ -153,9 +154,9 @@ def test_the_end_of_its_work_wakes_those_that_wait_for_it() -> None:
     lease = make(ManualClock())
     lease.begin_use()
     lease.end("lost")
-    assert not lease.wait_unused(0)
-    waiting = threading.Thread(target=lease.wait_unused, args=(60,))
+    assert not lease.wait_unused(time.monotonic())
+    waiting = threading.Thread(target=lease.wait_unused, args=(time.monotonic() + 60,))
     waiting.start()
     lease.end_use()
     waiting.join()
-    assert lease.wait_unused(0)
+    assert lease.wait_unused(time.monotonic())

@@ -219,7 +219,7 @@ class _Broken:
 def test_a_resource_that_fails_to_close_leaves_no_other_open(client: PluginLocator) -> None:
     member = client.group_membership("g").join("m", "x")
     connection = client.__dict__["_store"]
-    connection.keep(_Broken())
+    connection.register(_Broken())
     with pytest.raises(ValueError, match="broken"):
         client.close()
     assert not member.is_valid()

@@ -175,7 +175,7 @@ def test_a_join_that_is_given_up_before_it_claims_claims_nothing(tmp_path: Path)
                 begun.set()
                 go.wait(10)
 
-            gate = Gate(connection, "keep", before=hold)
+            gate = Gate(connection, "register", before=hold)
             gate.arm()
             joining = asyncio.create_task(group.join("m", "given up"))
             await asyncio.to_thread(begun.wait, 10)
@@ -189,7 +189,7 @@ def test_a_join_that_is_given_up_before_it_claims_claims_nothing(tmp_path: Path)
             assert (await group.join("m", "again")).is_valid()
             assert (await group.membership())["m"] == "again"
             await group.leave("m")
-            # The join that was given up drops itself again, a moment after its `keep`.
+            # The join that was given up drops itself again, a moment after its `register`.
             await until(lambda: not connection._active_claims, "nothing is kept")
             await asyncio.to_thread(throughout, lambda: not connection._active_claims, seconds=0.2)
 

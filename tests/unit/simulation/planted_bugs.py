@@ -287,7 +287,7 @@ BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
         "_ended_term",
         _the_next_term_has_the_old_nonce,
     ),
-    "a late renewal revives a lease": (Lease, "renewed", _a_late_renewal_revives_a_lease),
+    "a late renewal revives a lease": (Lease, "record_renewal", _a_late_renewal_revives_a_lease),
     "a lost update counts as done": (MemberLifecycle, "_replace", _a_lost_update_counts_as_done),
     "a claim that was found counts as new": (
         MemberClaims,
