@@ -261,8 +261,14 @@ class LeaderFacts:
         return last is not None and last.refusal != "" and last.nonce == member.record.nonce
 
     def has_unreadable_worker(self) -> bool:
-        """Return whether a member of the last generation has a record that cannot be read."""
-        return any(one.member_id in self.unreadable for one in self.accepted().values())
+        """Return whether a member of the last generation has a record that cannot be read.
+
+        The share of a static one may be with another process by now: its instance names that.
+        """
+        return any(
+            not self.unreadable.isdisjoint({one.member_id, self.instances.get(name)})
+            for name, one in self.accepted().items()
+        )
 
     def is_gone(self, instance: str) -> bool:
         """Return whether a member of the last generation, not present, is gone for good.

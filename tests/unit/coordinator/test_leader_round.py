@@ -61,6 +61,12 @@ def test_a_round_waits_for_a_worker_whose_record_cannot_be_read() -> None:
     assert isinstance(leader_next(healed), Assign)
 
 
+def test_a_round_waits_for_the_unreadable_process_that_has_an_instance() -> None:
+    facts = led(mine(4, preparing=True, inline=STATIC), JOINED[0]).cleaned_up(4)
+    facts = facts.read_instances({"k": "new"}).saw_group(JOINED[:1], unreadable={"new"})
+    assert leader_next(facts) == WaitForChange(160.0)
+
+
 def test_a_round_waits_for_no_other_record_that_cannot_be_read() -> None:
     facts = forming(*JOINED).saw_group(JOINED, unreadable={"x"}, linearizable=True)
     assert isinstance(leader_next(facts), Assign)
