@@ -206,10 +206,6 @@ class Session:
         """Return whether this very *holding* is held."""
         return self.holdings.get(holding.claim_row.row) is holding
 
-    def claims(self) -> list[Holding]:
-        """Return the claims."""
-        return list(self.holdings.values())
-
 
 class Sessions:
     """Begins, renews and ends the sessions of one backend, one at a time. Thread-safe."""
@@ -257,17 +253,22 @@ class Sessions:
         return (session, holding) if holding and holding.entry.nonce == nonce else None
 
     def former(self, nonce: str) -> Holding | None:
-        """Return what an ended session held under *nonce*, if nobody relies on it any longer.
+        """Return what an ended session held under *nonce*: its holder no longer believes in it.
 
-        Work under a term may go on for a moment, and no other candidate leads before it has ended.
+        None for a leader while work goes on under a term of that session: no other candidate leads
+        before that work has ended.
         """
         with self._lock:
-            former = [(one, session) for session in self._former for one in session.claims()]
-        for holding, session in former:
-            if nonce in holding.nonces():
-                is_led = holding.claim_row.kind == "leaders" and session.lease.is_in_use()
-                return None if is_led else holding
-        return None
+            held = [
+                (one, session.lease)
+                for session in self._former
+                for one in session.holdings.values()
+            ]
+        found = next(((one, lease) for one, lease in held if nonce in one.nonces()), None)
+        if found is None:
+            return None
+        holding, lease = found
+        return None if holding.claim_row.kind == "leaders" and lease.is_in_use() else holding
 
     def holds(self, session: Session, holding: Holding) -> bool:
         """Add *holding* to *session*; false if it must be renewed before that is safe.

@@ -4,6 +4,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from kip30.driver import Context
 from kip30.driver.clock import ManualClock
 from kip30.driver.kit.futures import Completed
@@ -38,6 +40,20 @@ def test_none_is_forgotten_while_somebody_looks_for_it() -> None:
         assert session in sessions._former
     forgetting.join(LONG)
     assert sessions.former("n") is None
+
+
+@pytest.mark.parametrize(("kind", "is_kept"), [("leaders", True), ("members", False)])
+def test_the_row_of_a_term_is_kept_while_work_goes_on_under_it(kind: str, *, is_kept: bool) -> None:
+    alarm: Any = Alarm()
+    sessions = Sessions(_context(), alarm, lambda _: Completed(()), 1.0)
+    session = sessions.current()
+    holding = Holding(ClaimRow(kind, "s", "c"), Entry(Version(1), "n", b""), session.since)
+    assert sessions.holds(session, holding)
+    session.lease.begin_use()
+    sessions._end(session, "not renewed in time")
+    assert sessions.former("n") is (None if is_kept else holding)
+    session.lease.end_use()
+    assert sessions.former("n") is holding
 
 
 def _context() -> Context:
