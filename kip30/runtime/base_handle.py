@@ -110,12 +110,15 @@ class Handle(Closeable):
         happens.
         """
         until = self._patience_ends()
-        if not self._store.is_foreign() and self._end_locally():
+        if self._end_locally():
             self._release_in_store(until)
 
     def _end_locally(self) -> bool:
-        """Accept nothing more and end what was claimed, locally and at once; false if it had."""
-        if self._closed:
+        """Accept nothing more and end what was claimed, locally and at once.
+
+        Return false if it had ended, or in a forked child, where nothing happens.
+        """
+        if self._closed or self._store.is_foreign():
             return False
         self._closed = True
         self._end_claims_locally()
@@ -152,7 +155,7 @@ class LoopHandle(Handle):
 
     def end_locally(self) -> bool:
         """End what was claimed, locally and at once; return false if it had ended."""
-        return not self._store.is_foreign() and self._end_locally()
+        return self._end_locally()
 
     def release_in_store(self, until: float | None = None) -> None:
         """Do the rest of `close`, which waits for the store, up to *until* if that is given."""
@@ -166,5 +169,5 @@ class LoopHandle(Handle):
         until = handles[0]._patience_ends()  # noqa: SLF001  of the base class, as below
         with ExitStack() as closing:  # which closes all, also if one is interrupted
             for handle in reversed(handles):
-                if not handle._store.is_foreign() and handle._end_locally():  # noqa: SLF001
+                if handle._end_locally():  # noqa: SLF001
                     closing.callback(handle._release_in_store, until)  # noqa: SLF001
