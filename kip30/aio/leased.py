@@ -167,7 +167,7 @@ class AsyncMember(AsyncLeaseBound[Member]):
 
     @property
     def order(self) -> int:
-        """The least order of a counterpart of the group that shows it; see `kip30.Member.order`."""
+        """The least order of a view of the group that shows it; see `kip30.Member.order`."""
         return self._held.order
 
 
