@@ -96,8 +96,7 @@ class MemberClaims:
 
     def holder(self) -> str | None:
         """Return the nonce of the claim that has the id in the store; None if there is none."""
-        entry = self._snapshot(self._store.asking()).entries.get(self._id)
-        return None if entry is None else entry.nonce
+        return self._holder(self._store.asking())
 
     def may_have(self, nonce: str) -> bool:
         """Return whether a claim with *nonce*, whose answer was lost, may be granted by now."""
@@ -115,11 +114,14 @@ class MemberClaims:
         late = self._unresolved = self._unresolved or self._unanswered
         if late is None:
             return None
+        pause = self._search_pause(self._forget_at - self._store.context.clock.now())
         wait = self._store.asking()
-        entry = self._snapshot(wait).entries.get(self._id)
-        if entry is not None and entry.nonce == late.nonce:
+        nonces = wait(self._store.searches.nonces(self._group, pause or _SEARCH_PAUSE))
+        # That may be from before a release, and then the look-up would claim again: so it is read
+        # again.
+        if nonces.get(self._id) == late.nonce and self._holder(wait) == late.nonce:
             self.release(wait(self._send(late)))
-        return self._search_pause(self._forget_at - self._store.context.clock.now())
+        return pause
 
     def _request(self, attempt: _Attempt, wait: Wait) -> Claim:
         try:
@@ -149,6 +151,10 @@ class MemberClaims:
         if entry is None or entry.version != claim.entry.version:
             raise refusals.not_member(self._group, self._id)
         return claim._replace(entry=entry, order=snapshot.order)
+
+    def _holder(self, wait: Wait) -> str | None:
+        entry = self._snapshot(wait).entries.get(self._id)
+        return None if entry is None else entry.nonce
 
     def _snapshot(self, wait: Wait) -> Snapshot:
         return wait(self._store.backend.observe.snapshot(Target(Kind.GROUP, self._group)))

@@ -1,0 +1,62 @@
+"""Searches for members that were granted without an answer, which share their reads of a group.
+
+An outage leaves a search behind for every join that was not answered, and each goes on for minutes
+(`kip30.runtime.late_claims`). If each read the group itself, a client would load a store most that
+has just been overloaded: the more joins fail, the more reads make the next ones fail.
+"""
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from kip30.driver import ObserveDriver
+from kip30.driver.clock import Clock
+from kip30.driver.kit.futures import mapped
+from kip30.driver.records import Kind, Snapshot, Target
+
+
+class _Read(NamedTuple):
+    """A read of a group: the nonces of its members by id."""
+
+    begun_at: float
+    use_until: float
+    nonces: Future[Mapping[str, str]]
+
+
+class GroupSearches:
+    """The reads of all groups in which one client searches. Thread-safe."""
+
+    def __init__(self, observe: ObserveDriver, clock: Clock) -> None:
+        """Read from *observe*."""
+        self._observe = observe
+        self._clock = clock
+        # The newest read of each group. Reads that no search can use any longer are dropped when
+        # the next one begins. Written under the lock.
+        self._reads: dict[str, _Read] = {}
+        self._lock = threading.Lock()
+
+    def nonces(self, group: str, max_age_seconds: float) -> Future[Mapping[str, str]]:
+        """Return the nonces of the members of *group* by id, as of *max_age_seconds* ago or later.
+
+        A read that failed counts as well: a store that does not answer is not asked more often.
+        """
+        with self._lock:
+            now = self._clock.now()
+            read = self._reads.get(group)
+            if read is None or read.begun_at < now - max_age_seconds:
+                self._reads = {one: it for one, it in self._reads.items() if it.use_until > now}
+                read = _Read(now, now + max_age_seconds, self._begin(group))
+                self._reads[group] = read
+            return mapped(read.nonces, _same)  # its own: a caller may cancel what it waits for
+
+    def _begin(self, group: str) -> Future[Mapping[str, str]]:
+        return mapped(self._observe.snapshot(Target(Kind.GROUP, group)), _nonces)
+
+
+def _same(nonces: Mapping[str, str]) -> Mapping[str, str]:
+    return nonces
+
+
+def _nonces(snapshot: Snapshot) -> Mapping[str, str]:
+    return {name: entry.nonce for name, entry in snapshot.entries.items()}

@@ -1,0 +1,112 @@
+"""Searches for members that were granted without an answer share their reads of the group."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import pytest
+
+from kip30 import OutcomeUnknownError, PluginLocator
+from kip30.driver.records import Kind, Target
+from kip30.runtime.open_store import OpenStore
+from kip30_conformance.driver_faults import DriverFault, Effect, wrap
+from kip30_conformance.polling import eventually
+
+from .conftest import OpenClient
+from .trouble import faults
+
+GROUP = "g"
+CROWD = 20
+LONG = 60.0
+
+
+class Counter:
+    """Counts the calls of a method that ask for one group."""
+
+    def __init__(self, owner: object, name: str) -> None:
+        self.count = 0
+        wrap(owner, name, self._call)
+
+    def _call(self, real: Callable[..., Any], wanted: Target | str, *more: Any) -> Any:
+        if wanted in {GROUP, Target(Kind.GROUP, GROUP)}:
+            self.count += 1
+        return real(wanted, *more)
+
+
+def store_of(client: PluginLocator) -> OpenStore:
+    store = client._store
+    assert store is not None
+    return store
+
+
+def lose_claims(client: PluginLocator) -> None:
+    """Lose all claims of *client*, as a store does that is too slow for it."""
+    effect = Effect.CUT_OFF
+    faults(client).add(
+        DriverFault(operation="membership.claim", effect=effect, times=None, seconds=LONG)
+    )
+
+
+def join_in_vain(client: PluginLocator, members: int) -> None:
+    group = client.group_membership(GROUP)
+    with ThreadPoolExecutor(members) as threads:
+        joins = [threads.submit(group.join, f"m{number}", "") for number in range(members)]
+        wait(joins)
+    for join in joins:
+        with pytest.raises(OutcomeUnknownError):
+            join.result()
+
+
+@pytest.mark.medium
+def test_many_searches_cost_hardly_more_reads_than_one(open_client: OpenClient) -> None:
+    client = open_client(**{"plugin.operation.timeout.ms": 300})
+    searches = Counter(store_of(client).searches, "nonces")
+    lose_claims(client)
+    join_in_vain(client, CROWD)
+    reads = Counter(client.backend.observe, "snapshot")
+    begun = searches.count
+    eventually(lambda: searches.count >= begun + 3 * CROWD, within=30)
+    assert reads.count <= CROWD / 2
+
+
+@pytest.mark.medium
+def test_a_store_that_fails_is_not_read_more_often(open_client: OpenClient) -> None:
+    client = open_client(**{"plugin.operation.timeout.ms": 300})
+    searches = Counter(store_of(client).searches, "nonces")
+    faults(client).fail("observe.snapshot", times=None)
+    reads = Counter(client.backend.observe, "snapshot")
+    lose_claims(client)
+    join_in_vain(client, CROWD)
+    eventually(lambda: searches.count >= 3 * CROWD, within=30)
+    assert reads.count <= CROWD / 2
+
+
+def test_a_read_from_before_a_release_makes_no_claim(open_client: OpenClient) -> None:
+    """The look-up is a claim with the same nonce: it would join once more."""
+    client, other = open_client(), open_client()
+    group = client.group_membership(GROUP)
+    faults(client).lose_answers("membership.claim")
+    group.join("m", "mine")
+    shared = store_of(client).searches.nonces(GROUP, LONG)
+    assert [*shared.result()] == ["m"]
+    claims = Counter(client.backend.membership, "claim")
+    searches = Counter(store_of(client).searches, "nonces")
+    group.leave("m")
+    eventually(lambda: searches.count)
+    eventually(lambda: not other.group_membership(GROUP).membership_list())
+    assert claims.count == 0
+
+
+def test_a_caller_that_gives_up_does_not_end_the_read_of_others(client: PluginLocator) -> None:
+    searches = store_of(client).searches
+    faults(client).delay("observe.snapshot", 0.3)
+    first, second = searches.nonces(GROUP, LONG), searches.nonces(GROUP, LONG)
+    assert first.cancel()
+    assert second.result(10) == {}
+
+
+def test_reads_that_no_search_can_use_any_longer_are_dropped(client: PluginLocator) -> None:
+    searches = store_of(client).searches
+    for number in range(CROWD):
+        searches.nonces(f"g{number}", 0.0).result()
+    assert [*searches._reads] == [f"g{CROWD - 1}"]
