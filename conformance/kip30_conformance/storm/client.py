@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,16 +44,19 @@ class Client:
         self._journal = ProcessJournal(self._folder / "journals", process)
         self._calls = CallTimer(self._journal, self._limit)
         self._over = threading.Event()
+        # None before the store is open. Written once; the thread that reports reads it.
+        self._participant: Participant | None = None
         self._reporting = threading.Thread(target=self._report, daemon=True)
         self._reporting.start()
         # After a first call, a store's library has everything that it keeps forever.
         self._opened().close()
         self._before = resources_held()
         self._locator = self._opened()
-        self._crewman = Participant(
+        participant = Participant(
             self._action_context(), self._folder / "terms", self._folder / "work"
         )
-        self._crewman.start()
+        participant.start()
+        self._participant = participant
         self._journal.write("started", descriptors=len(self._before.descriptors))
 
     def expire(self) -> None:
@@ -61,13 +65,14 @@ class Client:
 
     def quiet(self) -> None:
         """Stop writing."""
-        self._end_of("quiet", self._crewman.fall_quiet(_PATIENCE * self._limit))
+        self._end_of("quiet", Participant.fall_quiet)
 
     def close(self) -> None:
         """End everything, and report what is left."""
-        self._end_of("end", self._crewman.end(_PATIENCE * self._limit))
+        self._end_of("end", Participant.end)
         self._guarded("close", self._locator.close)
-        del self._locator, self._crewman
+        self._participant = None
+        del self._locator
         self._journal.write("left behind", text=self._left_behind())
         self._over.set()
         self._reporting.join()
@@ -93,15 +98,17 @@ class Client:
 
     def _expire(self) -> None:
         with suppress(Kip30Error):
-            self._crewman.expire()
+            if self._participant is not None:
+                self._participant.expire()
 
     def _guarded(self, kind: str, work: Any) -> None:
         with self._calls.call(kind):
             work()
 
-    def _end_of(self, what: str, unended: list[str]) -> None:
-        for name in unended:
-            self._journal.write("stuck", kind=name, seconds=_PATIENCE * self._limit, text="")
+    def _end_of(self, what: str, end: Callable[[Participant, float], list[str]]) -> None:
+        seconds = _PATIENCE * self._limit
+        for name in () if self._participant is None else end(self._participant, seconds):
+            self._journal.write("stuck", kind=name, seconds=seconds, text="")
         _say(what=what)
 
     def _left_behind(self) -> str:
@@ -113,8 +120,13 @@ class Client:
 
     def _report(self) -> None:
         this = psutil.Process()
+        has_begun = False
         while not self._over.wait(_REPORT_SECONDS):
             self._calls.look()
+            participant = self._participant
+            if not has_begun and participant is not None and participant.has_begun():
+                has_begun = True
+                _say(what="working")
             self._journal.write(
                 "holds",
                 threads=this.num_threads(),

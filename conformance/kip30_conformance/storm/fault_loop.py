@@ -38,6 +38,12 @@ class FaultLoop:
             _READY_SECONDS * time_scale(),
             "the clients start",
         )
+        # What has to go on after a fault must have begun before.
+        self._until(
+            lambda: self._clients.have_said("working"),
+            _READY_SECONDS * time_scale(),
+            "the first generation forms",
+        )
         self._display.begin(seconds)
         over = time.monotonic() + seconds
         try:

@@ -51,13 +51,16 @@ class Participant:
             *(Fenced(context, self._validity), Take(context, "resign", candidate.resign_in_time)),
             *guarded,
         ]
-        self._others: Sequence[RepeatedAction] = [
+        self._others: list[RepeatedAction] = [
             *(Take(context, "join", member.hold), Take(context, "nominate", candidate.stand)),
             Take(context, "listen", listening.add_one),
             *(Look(context, "members", member.seen), Look(context, "leader", candidate.seen)),
-            *(shares and [Look(context, "shares", partial(shares_seen, locator), requests=2)]),
             *shares,
         ]
+        if shares:
+            seen = partial(shares_seen, locator)
+            self._others.append(Look(context, "shares", seen, requests=2))
+        self._shares = shares
 
     def start(self) -> None:
         """Start all actions."""
@@ -69,6 +72,10 @@ class Participant:
         for action in self._others:
             self._start(action.name, partial(action.run, self._over))
         self._start("validity", partial(self._validity.watch, self._over))
+
+    def has_begun(self) -> bool:
+        """Return whether all members that divide items have ever taken up a share."""
+        return all(one.has_begun() for one in self._shares)
 
     def fall_quiet(self, seconds: float) -> list[str]:
         """Stop writing; return the actions that have not ended within *seconds*."""

@@ -39,7 +39,7 @@ from kip30_conformance.storm.foreign_records import begun
 from kip30_conformance.storm.rendering import markdown
 from kip30_conformance.storm.storm_history import Final, StormRecord, load
 from kip30_conformance.storm.summary import Summary
-from kip30_conformance.storm.timing import Timing
+from kip30_conformance.storm.timing import Timing, timing_of
 
 JUDGES = (
     leadership_check.one_holder,
@@ -96,7 +96,7 @@ def run(  # noqa: PLR0913  one for each option
     seed = secrets.randbelow(2**32) if seed is None else seed
     begun = datetime.now(UTC)
     folder = _planned(Path(out), f"{server}-{seed}-{begun:%Y%m%d-%H%M%S}")
-    timing = Timing()
+    timing = timing_of(server)
     with start(server, nodes, folder=folder / "servers") as ensemble:
         _make(folder)  # not earlier: a run that is refused leaves nothing
         version = ensemble.version

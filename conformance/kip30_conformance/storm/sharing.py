@@ -33,6 +33,7 @@ class SharingMember(ItemCoordinator):
 
     Attributes:
         writing: Held during a write: the items remain the member's until it is released.
+        has_had_share: Whether it has taken up a share, perhaps an empty one.
     """
 
     def __init__(self, context: ActionContext, number: int) -> None:
@@ -42,6 +43,7 @@ class SharingMember(ItemCoordinator):
         offer = Offer(cooperative=True)
         super().__init__(locator, WORK_GROUP, count=ITEMS, offer=offer, config=config)
         self.writing = threading.Lock()
+        self.has_had_share = False
         self._journal = context.journal
 
     def to_write(self) -> tuple[list[int], int]:
@@ -63,6 +65,7 @@ class SharingMember(ItemCoordinator):
     ) -> None:
         with self.writing:
             super().on_join_complete(generation, member_id, protocol, member_assignment)
+            self.has_had_share = True
             self._tell("share", generation)
 
     @override
@@ -88,6 +91,10 @@ class Sharing(RepeatedAction):
         self._log = WorkLog(folder / member.member_id)
         self._work: ItemWork | None = None
         self._has_failed = False
+
+    def has_begun(self) -> bool:
+        """Return whether the member has ever taken up a share."""
+        return self._member.has_had_share
 
     @override
     def act(self) -> None:
@@ -222,9 +229,7 @@ def read_work(folder: Path) -> list[tuple[int, float, float, str]]:
     return work
 
 
-def sharing(
-    context: ActionContext, folder: Path
-) -> tuple[list[RepeatedAction], list[RepeatedAction]]:
+def sharing(context: ActionContext, folder: Path) -> tuple[list[RepeatedAction], list[Sharing]]:
     """Return the writers, and the other actions, of all members of this client.
 
     There are none on a store that has no guards.
