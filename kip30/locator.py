@@ -220,9 +220,9 @@ def _close_elsewhere(store: OpenStore) -> None:
 
 def _close_dropped(store: OpenStore) -> None:
     """Close *store*, and log a warning, because its members, terms and listeners end."""
-    told = _DROPPED.format(store.backend.name)
-    log.warning("%s", told)
+    message = _DROPPED.format(store.backend.name)
+    log.warning("%s", message)
     try:
-        warnings.warn(told, ResourceWarning, stacklevel=1)
+        warnings.warn(message, ResourceWarning, stacklevel=1)
     finally:
         store.close()

@@ -69,8 +69,8 @@ def close_on_signals(
     """Return a context in which a signal closes *locators* before it takes its usual effect.
 
     On the first of *signals* threads close the locators, each by its operation timeout: terms and
-    members end locally at once, and calls in other threads end with `ClosedError`. The store is
-    told when the work has let go, or when the leases would have ended without another renewal.
+    members end locally at once, and calls in other threads end with `ClosedError`. Claims are
+    released when the work has let go, or when the leases would have ended without another renewal.
 
     *Without a previous handler*, the work of the main thread lets go as soon as that thread runs
     Python code outside of kip30: it stops there, the locators are closed, and the process

@@ -62,10 +62,10 @@ class Checkup:
                 self._storage.delete(key)
 
     def _describe(self) -> str:
-        told = self._locator.backend.describe()
-        if "finding" in told:
-            raise StoreError(told["finding"])
-        return ", ".join(f"{name} {value}" for name, value in told.items())
+        described = self._locator.backend.describe()
+        if "finding" in described:
+            raise StoreError(described["finding"])
+        return ", ".join(f"{name} {value}" for name, value in described.items())
 
     def _create(self) -> str:
         return f"version {self._storage.put(self._key, '')}"

@@ -81,7 +81,7 @@ def java_version(program: Path) -> str:
 
 def _version_output(program: Path) -> str:
     try:
-        told = subprocess.run(  # noqa: S603  the Java that Spark would start
+        ended = subprocess.run(  # noqa: S603  the Java that Spark would start
             [program, "-version"],
             capture_output=True,
             check=False,
@@ -91,7 +91,7 @@ def _version_output(program: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return told.stderr
+    return ended.stderr
 
 
 def _java() -> Path | None:

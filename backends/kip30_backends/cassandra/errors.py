@@ -193,8 +193,8 @@ def translate(failure: Failure, *, wrote: bool, subject: str, server: str) -> Ki
         server: The node that it was sent to.
     """
     rule = first(_REFUSED, failure.said, failure.kind)
-    told = f"Cassandra at {server}: {failure.said or failure.kind}{_hint(failure, subject)}"
-    return error_of(rule, told, wrote=wrote)
+    text = f"Cassandra at {server}: {failure.said or failure.kind}{_hint(failure, subject)}"
+    return error_of(rule, text, wrote=wrote)
 
 
 def _hint(failure: Failure, subject: str) -> str:

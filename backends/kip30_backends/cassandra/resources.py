@@ -312,7 +312,7 @@ class Resources:
     def _clocks(self) -> str:
         statement = self.calls.statements.bind("look_at_clock")
         readings = read(self.connections, statement, self._context.operation_timeout_seconds / 2)
-        return clock_skew_of(readings, self._context.margin_seconds) if readings else "not told"
+        return clock_skew_of(readings, self._context.margin_seconds) if readings else "unknown"
 
     def close(self) -> None:
         """End the lease, all watches, calls, threads and connections. Idempotent."""

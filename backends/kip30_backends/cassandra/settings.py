@@ -64,7 +64,7 @@ def _address_map(written: str) -> dict[Address, Address]:
     pairs = [part.partition("=") for part in written.split(",")]
     if not all(reached for _, _, reached in pairs):
         raise ValueError("write reported=reachable, as 10.0.0.1:9042=db1.example.com:9042")
-    return {one(told.strip())[0]: one(reached.strip())[0] for told, _, reached in pairs}
+    return {one(reported.strip())[0]: one(reached.strip())[0] for reported, _, reached in pairs}
 
 
 keyspace: Parser[str] = Parser(_keyspace, "name of a keyspace")

@@ -30,7 +30,7 @@ class TargetReads:
     def read(self, target: Target) -> Future[Snapshot]:
         """Return the state of *target* from a read that begins now, or when the present one ends.
 
-        Its time counts from its beginning; whoever has to wait for it may give up earlier.
+        Its time counts from its beginning: a caller that waits for it may give up earlier.
         """
         answer: Future[Snapshot] = Future()
         with self._lock:

@@ -189,9 +189,9 @@ class _Track:
         self._seen = mark
 
 
-_Told = Future[bool | None]
+_Outcome = Future[bool | None]
 """True if the state that was read was news; None if it must be read again."""
-_Read = Callable[[Sequence[Watcher], bool], Sequence[_Told]]
+_Read = Callable[[Sequence[Watcher], bool], Sequence[_Outcome]]
 """Reads what watchers watch, surely or not."""
 
 
@@ -207,8 +207,8 @@ class NamespacePoll(Poll):
 
     @override
     def look(self, watchers: Sequence[Watcher]) -> Future[bool]:
-        told = self._states.last_stamp
-        behind = [one for one in watchers if (known := one.last_state()) and known.order < told]
+        newest = self._states.last_stamp
+        behind = [one for one in watchers if (known := one.last_state()) and known.order < newest]
         order, end = self._states.begin([one.target for one in behind])
         with_names = any(one.target.kind is Kind.NAMESPACE for one in watchers)
         read = self._states.revision(self._namespace, with_names=with_names)
@@ -244,11 +244,11 @@ class NamespacePoll(Poll):
         track = self._tracks.setdefault(kind, _Track()) if watchers else _Track()
         without_state = track.without_state(watchers, mark)
 
-        def ended(told: Sequence[bool | None]) -> bool:
-            if None in told:
+        def ended(outcomes: Sequence[bool | None]) -> bool:
+            if None in outcomes:
                 return True
             track.end(mark)
-            return any(told)
+            return any(outcomes)
 
         if not without_state:
             return set(), Completed(False)  # noqa: FBT003  no news
@@ -262,25 +262,25 @@ class NamespacePoll(Poll):
         if known is not None and self._states.accept(watcher.target, order, known.entries):
             watcher.take(known._replace(order=order))
 
-    def _names(self, watchers: Sequence[Watcher], surely: bool) -> list[_Told]:  # noqa: FBT001
+    def _names(self, watchers: Sequence[Watcher], surely: bool) -> list[_Outcome]:  # noqa: FBT001
         polls = [(one, self._states.poll(one.target, surely=surely)) for one in watchers]
         return [mapped(poll, partial(_tell_names, one)) for one, poll in polls]
 
-    def _values(self, watchers: Sequence[Watcher], surely: bool) -> list[_Told]:  # noqa: FBT001
+    def _values(self, watchers: Sequence[Watcher], surely: bool) -> list[_Outcome]:  # noqa: FBT001
         some = [watchers[at : at + MOST] for at in range(0, len(watchers), MOST)]
         return [self._some_values(part, surely=surely) for part in some]
 
-    def _some_values(self, watchers: Sequence[Watcher], *, surely: bool) -> _Told:
+    def _some_values(self, watchers: Sequence[Watcher], *, surely: bool) -> _Outcome:
         order, end = self._states.begin([one.target for one in watchers])
 
         def tell(entries: Mapping[str, Entry]) -> bool | None:
-            told = [self._tell(one, _only(one.target.name, order, entries)) for one in watchers]
-            return None if None in told else any(told)
+            outcomes = [self._tell(one, _only(one.target.name, order, entries)) for one in watchers]
+            return None if None in outcomes else any(outcomes)
 
         names = sorted({one.target.name for one in watchers})
-        told = mapped(self._states.records(self._namespace, names, surely=surely), tell)
-        told.add_done_callback(end)
-        return told
+        outcome = mapped(self._states.records(self._namespace, names, surely=surely), tell)
+        outcome.add_done_callback(end)
+        return outcome
 
     def _tell(self, watcher: Watcher, read: Snapshot) -> bool | None:
         """Deliver the state read to *watcher*; None if another answer may be newer."""
@@ -315,23 +315,23 @@ class CassandraWatch(WatchHandle):
         super().__init__(target, sink, forget)
         self._orders = orders
         # The state that was delivered last, if any. Written under the lock.
-        self._told: Snapshot | None = None
+        self._delivered: Snapshot | None = None
 
     def take(self, snapshot: Snapshot) -> bool:
         """Deliver a state if it is new, or if an answer elsewhere is newer than the last one."""
         with self.lock:
-            told = self._told
-            if self.is_closed or (told is not None and snapshot.order <= told.order):
+            last = self._delivered
+            if self.is_closed or (last is not None and snapshot.order <= last.order):
                 return False
-            news = told is None or snapshot[1:3] != told[1:3]  # entries, and unreadable ones
-            if told is None or news or self._orders.last_stamp > told.order:
-                self._told = snapshot
+            news = last is None or snapshot[1:3] != last[1:3]  # entries, and unreadable ones
+            if last is None or news or self._orders.last_stamp > last.order:
+                self._delivered = snapshot
                 self.deliver(snapshot)
             return news
 
     def last_state(self) -> Snapshot | None:
         """Return the state that was delivered last, if any."""
-        return self._told
+        return self._delivered
 
 
 class Watches:

@@ -174,13 +174,13 @@ def translate(failure: Failure, *, wrote: bool, server: str) -> Kip30Error:
     if failure.status in _CLOSED:
         lost = wrote and failure.status == CUT_OFF
         return (OutcomeUnknownError if lost else ClosedError)("closed while it was under way")
-    told = f"Consul at {server}: {_readable(failure)}"
+    text = f"Consul at {server}: {_readable(failure)}"
     if failure.status == UNTRUSTED:
-        return AuthenticationError(f"{told}: {_tls_advice(failure)}")
+        return AuthenticationError(f"{text}: {_tls_advice(failure)}")
     earlier = failure.before and _found(_REFUSED, failure.before)
     if earlier is not None and earlier.advice:
-        told += f": {earlier.advice}"
-    return error_of(_found(_REFUSED, failure), told, wrote=wrote)
+        text += f": {earlier.advice}"
+    return error_of(_found(_REFUSED, failure), text, wrote=wrote)
 
 
 def _tls_advice(failure: Failure) -> str:

@@ -79,10 +79,14 @@ class Resources:
         self.calls.gate.check()
         agent = self.calls.endpoints.current
         try:
-            told = {"version": agent.version(), "server": agent.server, "leader": agent.leader()}
+            described = {
+                "version": agent.version(),
+                "server": agent.server,
+                "leader": agent.leader(),
+            }
         except RequestFailedError as error:
             raise translate(error.failure, wrote=False, server=agent.server) from error
-        return {**told, "session timeout": self.sessions.grants.describe()}
+        return {**described, "session timeout": self.sessions.grants.describe()}
 
     def close(self) -> None:
         """End the session, all watches, calls, threads and connections. Idempotent."""

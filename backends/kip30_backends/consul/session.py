@@ -79,10 +79,10 @@ class Grants:
 
     def describe(self) -> str:
         """Describe how long sessions last, and why that may differ from the configuration."""
-        told = f"{self.timeout_seconds:g} s"
+        text = f"{self.timeout_seconds:g} s"
         if self.timeout_seconds == self._context.session_timeout_seconds:
-            return told
-        return f"{told} (the least that these servers grant)"
+            return text
+        return f"{text} (the least that these servers grant)"
 
     def session(self, requests: OperationRequests) -> Session:
         """Return a new session.
@@ -140,8 +140,8 @@ def _registration() -> Ask[transactions.TransactionOutcome]:
 
 
 def _ident(answer: Answer) -> str:
-    told: dict[str, Any] = json.loads(answer.body)
-    ident: str = told["ID"]
+    body: dict[str, Any] = json.loads(answer.body)
+    ident: str = body["ID"]
     return ident
 
 

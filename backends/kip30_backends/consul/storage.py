@@ -66,10 +66,11 @@ class KeyedWrite(NamedTuple):
 
     def version(self, records: Sequence[KVPair]) -> Version:
         """Return the version from the answer to the transaction."""
-        condition, told = self.write.condition, [one for one in records if one.key == self.key]
+        condition = self.write.condition
+        written = [one for one in records if one.key == self.key]
         if self.write.data is not None:
-            return Version(told[-1].modified)
-        return condition if isinstance(condition, Version) else Version(told[0].modified)
+            return Version(written[-1].modified)
+        return condition if isinstance(condition, Version) else Version(written[0].modified)
 
     def refusal(self, said: dict[int, str]) -> DefiniteError:
         """Return why the write was refused, given what was *said* of its operations."""
@@ -194,10 +195,10 @@ def _write_together(
     if not outcome.refusals:
         return {place: place.version(outcome.records) for place in places}
     said: dict[KeyedWrite, dict[int, str]] = {}
-    for number, told in outcome.refusals:
+    for number, reason in outcome.refusals:
         place = operations[number][0]
-        said.setdefault(place, {})[number - first[place]] = told
-    return {place: place.refusal(told) for place, told in said.items()}
+        said.setdefault(place, {})[number - first[place]] = reason
+    return {place: place.refusal(reasons) for place, reasons in said.items()}
 
 
 def _parts(places: Sequence[KeyedWrite]) -> Iterator[list[KeyedWrite]]:

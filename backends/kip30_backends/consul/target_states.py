@@ -48,12 +48,12 @@ class TargetKeys(NamedTuple):
         """The URL that reads it."""
         return target(self.key, _OPTIONS.get(self.target.kind, ""))
 
-    def content(self, told: Sequence[Any]) -> Content:
+    def content(self, items: Sequence[Any]) -> Content:
         """Return the content from Consul's JSON, names or records of this target."""
         if self.target.kind is Kind.NAMESPACE:
-            return self._names(told)
+            return self._names(items)
         content = Content({}, {})
-        for one in told:
+        for one in items:
             self._add(record(one), content)
         return content
 
@@ -156,8 +156,8 @@ class States:
     def look(self, place: TargetKeys, requests: OperationRequests) -> tuple[int, Content]:
         """Return the content of *place*, and its order."""
         sent = self.mark(place)
-        index, told = requests.ask(Ask("GET", place.url, _told, answers=OK_OR_ABSENT))
-        return self.order(index, sent), place.content(told)
+        index, items = requests.ask(Ask("GET", place.url, _index_and_list, answers=OK_OR_ABSENT))
+        return self.order(index, sent), place.content(items)
 
     def read(self, place: TargetKeys, requests: OperationRequests) -> Snapshot:
         """Return the state of *place*."""
@@ -165,7 +165,7 @@ class States:
         return Snapshot(order, *content)
 
 
-def _told(answer: Answer) -> tuple[int, Sequence[Any]]:
+def _index_and_list(answer: Answer) -> tuple[int, Sequence[Any]]:
     return index_of(answer), listed(answer)
 
 

@@ -62,14 +62,14 @@ class KVColumns(NamedTuple):
     modified: Sequence[int]
 
     @classmethod
-    def of(cls, told: Sequence[Any]) -> "KVColumns":
+    def of(cls, pairs: Sequence[Any]) -> "KVColumns":
         """Return the records in Consul's JSON."""
         return cls(
-            [one["Key"] for one in told],
-            [a2b_base64(one["Value"] or "") for one in told],
-            [one.get("Session", "") for one in told],
-            [one["CreateIndex"] for one in told],
-            [one["ModifyIndex"] for one in told],
+            [one["Key"] for one in pairs],
+            [a2b_base64(one["Value"] or "") for one in pairs],
+            [one.get("Session", "") for one in pairs],
+            [one["CreateIndex"] for one in pairs],
+            [one["ModifyIndex"] for one in pairs],
         )
 
     def part(self, start: int, end: int) -> "KVColumns":
@@ -164,8 +164,8 @@ def listed(answer: Answer) -> list[Any]:
         RequestFailedError: As for `found`.
     """
     check_whole(answer)
-    told: list[Any] = json.loads(answer.body) if answer.status == HTTPStatus.OK else []
-    return told
+    items: list[Any] = json.loads(answer.body) if answer.status == HTTPStatus.OK else []
+    return items
 
 
 def index_of(answer: Answer) -> int:
@@ -173,17 +173,17 @@ def index_of(answer: Answer) -> int:
     return max(1, int(answer.headers.get("x-consul-index", "1")))
 
 
-def record(told: Any) -> KVPair:
+def record(pair: Any) -> KVPair:
     """Return the record in Consul's JSON: complete, or its key alone."""
-    if isinstance(told, str):
-        return KVPair(told)
+    if isinstance(pair, str):
+        return KVPair(pair)
     return KVPair(
-        told["Key"],
-        a2b_base64(told["Value"] or ""),
-        told.get("Session", ""),
-        told["CreateIndex"],
-        told["ModifyIndex"],
-        told["Flags"],
+        pair["Key"],
+        a2b_base64(pair["Value"] or ""),
+        pair.get("Session", ""),
+        pair["CreateIndex"],
+        pair["ModifyIndex"],
+        pair["Flags"],
     )
 
 
@@ -334,21 +334,21 @@ def _base64(sealed: bytes) -> str:
 
 
 def _outcome(answer: Answer) -> TransactionOutcome:
-    told = json.loads(marked(answer.body))
-    return _allowed(told)._replace(records=[record(one) for one in _keys(told)])
+    body = json.loads(marked(answer.body))
+    return _allowed(body)._replace(records=[record(one) for one in _keys(body)])
 
 
-def _allowed(told: Any) -> TransactionOutcome:
+def _allowed(body: Any) -> TransactionOutcome:
     """Return the outcome of a transaction, without its records."""
-    refusals = [Refusal(one["OpIndex"], one["What"]) for one in told.get("Errors") or ()]
-    outcome = TransactionOutcome((), refusals, told.get("ResultsFilteredByACLs", False))
+    refusals = [Refusal(one["OpIndex"], one["What"]) for one in body.get("Errors") or ()]
+    outcome = TransactionOutcome((), refusals, body.get("ResultsFilteredByACLs", False))
     if any(map(outcome.says, _NO_ACCESS)):
         raise RequestFailedError(Failure(HTTPStatus.FORBIDDEN, refusals[0].said))
     return outcome
 
 
-def _keys(told: Any) -> list[Any]:
-    return [one["KV"] for one in told.get("Results") or () if "Node" not in one]
+def _keys(body: Any) -> list[Any]:
+    return [one["KV"] for one in body.get("Results") or () if "Node" not in one]
 
 
 def _records(keys: Sequence[str], answer: Answer) -> list[KVPair | None]:
@@ -366,10 +366,10 @@ def _granted_records(answer: Answer) -> dict[str, KVPair | None]:
 
 def _all_records(answer: Answer) -> KVColumns:
     """Return the records; Consul leaves out keys that may not be read, and says so."""
-    told = json.loads(marked(answer.body))
-    outcome = _allowed(told)
+    body = json.loads(marked(answer.body))
+    outcome = _allowed(body)
     if outcome.refusals:
         raise RequestFailedError(Failure(answer.status, outcome.refusals[0].said))
     if outcome.filtered:
         raise RequestFailedError(FILTERED)
-    return KVColumns.of([one for one in _keys(told) if one["ModifyIndex"]])
+    return KVColumns.of([one for one in _keys(body) if one["ModifyIndex"]])

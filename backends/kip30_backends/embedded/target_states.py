@@ -277,13 +277,14 @@ class States:
         self._database.connections.refuse()
 
     def news(
-        self, seen: int, told: Mapping[Target, Snapshot], fresh: Iterable[Target]
+        self, seen: int, delivered: Mapping[Target, Snapshot], fresh: Iterable[Target]
     ) -> ChangedStates:
-        """Return, as of one moment, the states of *fresh* and of those *told* that have changed.
+        """Return, as of one moment, the states of *fresh* and the changed ones of *delivered*.
 
-        *told* are states as of the revision *seen*; if that is negative, each is read as a whole.
+        The latter are states as of the revision *seen*; if that is negative, all are read as a
+        whole.
         """
-        return self._database.read(partial(self._news, seen, told, fresh))
+        return self._database.read(partial(self._news, seen, delivered, fresh))
 
     def _end_dead_holders(self, target: Target) -> None:
         parameters = self._query(target)[1]
@@ -318,7 +319,7 @@ class States:
     def _news(
         self,
         seen: int,
-        told: Mapping[Target, Snapshot],
+        delivered: Mapping[Target, Snapshot],
         fresh: Iterable[Target],
         connection: sqlite3.Connection,
     ) -> ChangedStates:
@@ -326,29 +327,29 @@ class States:
         states: dict[Target, Snapshot] = {}
         if rev != seen:
             try:
-                altered = self._changed_names(connection, seen, told)
+                altered = self._changed_names(connection, seen, delivered)
             except UNREADABLE:  # another program wrote a change, of an unknown target
-                altered = dict.fromkeys(list(told))
+                altered = dict.fromkeys(list(delivered))
             for target, names in altered.items():
-                before = told.get(target)  # none if its last watch was closed just now
+                before = delivered.get(target)  # none if its last watch was closed just now
                 state = before and self._after(connection, target, before, names, rev)
                 if state is not None:
                     states[target] = state
         for target in fresh:
             if target not in states:
-                states[target] = told.get(target) or self._whole(connection, target, rev)
+                states[target] = delivered.get(target) or self._whole(connection, target, rev)
         return ChangedStates(rev, states)
 
     def _changed_names(
-        self, connection: sqlite3.Connection, seen: int, told: Mapping[Target, Snapshot]
+        self, connection: sqlite3.Connection, seen: int, delivered: Mapping[Target, Snapshot]
     ) -> dict[Target, set[str] | None]:
-        """Return which of *told* changed after *seen*, with the names; None if not known."""
+        """Return which of *delivered* changed after *seen*, with the names; None if not known."""
         if is_forgotten(connection, seen):
-            return dict.fromkeys(list(told))  # a copy: watches are closed meanwhile
+            return dict.fromkeys(list(delivered))  # a copy: watches are closed meanwhile
         changed: dict[Target, set[str] | None] = {}
         for kind, scope, name in connection.execute(_CHANGES, (seen, self.root)):
             for target in targets_of(kind, scope, name):
-                if target in told:
+                if target in delivered:
                     names = changed.setdefault(target, set())
                     if names is not None:
                         names.add(name.decode())

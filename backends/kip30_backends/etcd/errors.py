@@ -139,14 +139,14 @@ def translate(
     if failure.code == "CANCELLED" and not failure.said.startswith("etcdserver"):
         closed = "closed while the operation was under way"
         return OutcomeUnknownError(closed) if wrote else ClosedError(closed)
-    told = f"etcd at {server}: {failure.said or failure.code}"
+    text = f"etcd at {server}: {failure.said or failure.code}"
     if failure.code == "PERMISSION_DENIED":
         keys = f"the prefix {access.prefix}" if access.prefix else "all keys"
         needed = f"{access.permission} on {keys}"
         other = f", {_NEIGHBOUR.format(lease)}" if lease else ""
-        return AuthenticationError(f"{told}: grant the user {needed}{other}")
+        return AuthenticationError(f"{text}: grant the user {needed}{other}")
     rule = first(_REFUSED, failure.said, failure.code)
-    return error_of(rule, told, wrote=wrote, advice=_tls_advice(failure))
+    return error_of(rule, text, wrote=wrote, advice=_tls_advice(failure))
 
 
 def _tls_advice(failure: Failure) -> str:

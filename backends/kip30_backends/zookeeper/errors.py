@@ -171,8 +171,8 @@ def why_unreachable(error: BaseException | None, hosts: str) -> Kip30Error:
             f"no TLS with ZooKeeper at {hosts} ({error.reason or error}): {_tls_advice(error)}"
         )
     else:
-        told = f" ({error})" if error is not None and str(error) else ""
-        translated = UnavailableError(f"ZooKeeper at {hosts} cannot be reached{told}")
+        reason = f" ({error})" if error is not None and str(error) else ""
+        translated = UnavailableError(f"ZooKeeper at {hosts} cannot be reached{reason}")
     translated.__cause__ = error
     return translated
 

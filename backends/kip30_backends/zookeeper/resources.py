@@ -114,12 +114,12 @@ class Resources:
         """Return the servers' descriptions of themselves, as far as they give any."""
         managed = self.sessions.current
         peer = managed.client.peer if managed is not None else "nobody"
-        told = managed.client.status() if managed is not None else {}
+        status = managed.client.status() if managed is not None else {}
         return {
-            "version": told.get("Zookeeper version", "not told: allow srvr in its whitelist"),
+            "version": status.get("Zookeeper version", "unknown: allow srvr in its whitelist"),
             "server": peer,
-            "mode": told.get("Mode", "not told"),
-            "version and mode told by": f"a connection of its own to {peer}",
+            "mode": status.get("Mode", "unknown"),
+            "version and mode read by": f"a connection of its own to {peer}",
             "servers": self.server.hosts,
             "root": self.tree.paths.root,
             "session timeout": f"{managed.timeout_seconds:g} s"

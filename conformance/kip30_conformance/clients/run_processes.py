@@ -55,7 +55,7 @@ class Runner:
 
         It is killed when this process ends, or the calling thread.
         """
-        self._told = messages
+        self._messages = messages
         self._stop = stop
         tie = [sys.executable, "-I", "-S", ends_with_parent.__file__, str(os.getpid())]
         with messages.open("wb") as stderr:
@@ -74,7 +74,7 @@ class Runner:
     @property
     def said(self) -> str:
         """Its messages for the operator so far."""
-        return self._told.read_text()
+        return self._messages.read_text()
 
     def holds(self) -> tuple[int, int]:
         """Return how many descriptors and how many threads it has."""

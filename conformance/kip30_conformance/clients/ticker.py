@@ -20,7 +20,7 @@ CLEANING_SECONDS = 0.3
 
 _PAUSE = 0.002
 _LONG_PAUSE = 0.05
-_TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Ticker:
@@ -88,7 +88,7 @@ def main() -> None:
     manners = {"polite": ticker.end, "slow": ticker.clean_up, "stubborn": ticker.go_on}
     for word, handler in manners.items():
         if word in sys.argv[2:]:
-            for number in _TOLD:
+            for number in _SIGNALS:
                 signal.signal(number, handler)
     if "KIP30_SHARE" in os.environ:
         ticker.note(f"items={os.environ['KIP30_SHARE'].replace(' ', ',')}")

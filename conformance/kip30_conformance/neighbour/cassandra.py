@@ -79,7 +79,7 @@ class CassandraNeighbour(Neighbour):
         table = _TABLES[spot.kind]
         columns = f"{table.version} AS version, nonce, data"
         query = f"SELECT {columns} FROM {table.name} WHERE {_here(table)}"  # noqa: S608
-        found = list(self._told(query, *self._place(spot)))
+        found = list(self._request(query, *self._place(spot)))
         return found[0] if found else None
 
     @override
@@ -87,12 +87,12 @@ class CassandraNeighbour(Neighbour):
         table = _TABLES[spot.kind]
         columns = f"{table.version} = %s, nonce = %s, data = %s"
         update = f"UPDATE {table.name} SET {columns} WHERE {_here(table)}"  # noqa: S608
-        self._told(update, *stored, *self._place(spot))
+        self._request(update, *stored, *self._place(spot))
 
     @override
     def remove(self, spot: Spot) -> None:
         table = _TABLES[spot.kind]
-        self._told(f"DELETE FROM {table.name} WHERE {_here(table)}", *self._place(spot))  # noqa: S608
+        self._request(f"DELETE FROM {table.name} WHERE {_here(table)}", *self._place(spot))  # noqa: S608
 
     @override
     def sound(self, spot: Spot, data: bytes) -> _Row:
@@ -120,13 +120,13 @@ class CassandraNeighbour(Neighbour):
         table = _TABLES[kind]
         here = f"root = %s AND {table.scope} = %s"
         update = f"UPDATE {table.name} SET {table.counter} = %s WHERE {here}"  # noqa: S608
-        self._told(update, _GREATEST, self._root, scope)
+        self._request(update, _GREATEST, self._root, scope)
 
     @override
     def close(self) -> None:
         self._cluster.shutdown()
 
-    def _told(self, query: str, *values: object) -> Any:
+    def _request(self, query: str, *values: object) -> Any:
         return self._session.execute(query, values)
 
     def _place(self, spot: Spot) -> tuple[str, str, str | int]:

@@ -28,7 +28,7 @@ class ConsulNeighbour(PathNeighbour):
     @override
     def read_path(self, path: str) -> bytes | None:
         try:
-            return self._told("GET", path, "?raw&consistent")
+            return self._request("GET", path, "?raw&consistent")
         except urllib.error.HTTPError as error:
             if error.code == HTTPStatus.NOT_FOUND:
                 return None
@@ -37,7 +37,7 @@ class ConsulNeighbour(PathNeighbour):
     @override
     def write_path(self, path: str, stored: bytes) -> None:
         if len(stored) > _MOST_IN_TRANSACTION:
-            self._told("PUT", path, content=stored)
+            self._request("PUT", path, content=stored)
         else:
             self._change("set", path, Value=base64.b64encode(stored).decode())
 
@@ -55,7 +55,9 @@ class ConsulNeighbour(PathNeighbour):
         url = f"{self._address}/v1/txn"
         _sent(urllib.request.Request(url, json.dumps([operation]).encode(), method="PUT"))  # noqa: S310
 
-    def _told(self, method: str, path: str, query: str = "", content: bytes | None = None) -> bytes:
+    def _request(
+        self, method: str, path: str, query: str = "", content: bytes | None = None
+    ) -> bytes:
         url = f"{self._address}/v1/kv{quote(path)}{query}"
         return _sent(urllib.request.Request(url, content, method=method))  # noqa: S310
 

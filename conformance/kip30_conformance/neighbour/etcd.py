@@ -24,7 +24,7 @@ class EtcdNeighbour(PathNeighbour):
 
     @override
     def read_path(self, path: str) -> bytes | None:
-        found = self._told("range", key=_encoded(path.encode())).get("kvs", ())
+        found = self._request("range", key=_encoded(path.encode())).get("kvs", ())
         return base64.b64decode(found[0].get("value", "")) if found else None
 
     @override
@@ -32,17 +32,17 @@ class EtcdNeighbour(PathNeighbour):
         # A transaction for both cases would hold the record twice, which exceeds etcd's limit.
         is_there = self.read_path(path) is not None
         key, value = _encoded(path.encode()), _encoded(stored)
-        self._told("put", key=key, value=value, ignore_lease=is_there)
+        self._request("put", key=key, value=value, ignore_lease=is_there)
 
     @override
     def remove_path(self, path: str) -> None:
-        self._told("deleterange", key=_encoded(path.encode()))
+        self._request("deleterange", key=_encoded(path.encode()))
 
     @override
     def close(self) -> None:
         """Do nothing: each request has a connection of its own."""
 
-    def _told(self, what: str, **request: Any) -> dict[str, Any]:
+    def _request(self, what: str, **request: Any) -> dict[str, Any]:
         asked = urllib.request.Request(  # noqa: S310  it is http
             f"{self._url}/{what}", json.dumps(request).encode()
         )

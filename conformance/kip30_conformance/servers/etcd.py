@@ -70,8 +70,8 @@ class Etcd(Store):
 
     @override
     def compact(self, place: NodePorts) -> None:
-        header = _told(place, "/v3/kv/range", {"key": _ANY_KEY})["header"]
-        _told(place, "/v3/kv/compaction", {"revision": header["revision"], "physical": True})
+        header = _request(place, "/v3/kv/range", {"key": _ANY_KEY})["header"]
+        _request(place, "/v3/kv/compaction", {"revision": header["revision"], "physical": True})
 
 
 def _member(index: int) -> str:
@@ -93,7 +93,7 @@ def _asked(place: NodePorts, path: str) -> str:
         return connection.getresponse().read().decode()
 
 
-def _told(place: NodePorts, path: str, request: dict[str, Any]) -> dict[str, Any]:
+def _request(place: NodePorts, path: str, request: dict[str, Any]) -> dict[str, Any]:
     """Return the answer of the gateway that speaks JSON to clients without TLS."""
     connection = http.client.HTTPConnection(HOST, place.client, timeout=_ANSWER_SECONDS)
     with closing(connection):

@@ -93,21 +93,21 @@ def _lost(write: Operation, held: Held, rows: Sequence[Operation]) -> str:
         return (
             ""
             if _may_be_deleted(write, rows)
-            else _told(write, "is gone, and no client deleted it")
+            else _described(write, "is gone, and no client deleted it")
         )
     value, version = held
     if version < _version(write):
-        return _told(write, f"is gone: there is {value!r} at {version}")
+        return _described(write, f"is gone: there is {value!r} at {version}")
     if version == write.version:
-        return "" if value == write.args[-1] else _told(write, f"holds {value!r}")
+        return "" if value == write.args[-1] else _described(write, f"holds {value!r}")
     return (
         ""
         if value in _unanswered(rows)
-        else _told(write, f"gave way to {value!r}, which no client wrote")
+        else _described(write, f"gave way to {value!r}, which no client wrote")
     )
 
 
-def _told(write: Operation, what: str) -> str:
+def _described(write: Operation, what: str) -> str:
     return f"{write.key}: {write.args[-1]!r} at {write.version}, acknowledged, {what}"
 
 

@@ -199,8 +199,8 @@ class _Cluster(_cluster.Cluster):  # type: ignore[misc]  # the driver has no typ
 class _Translation:
     """The addresses at which nodes are reached, by what they report of each other."""
 
-    def __init__(self, told: Mapping[Address, Address]) -> None:
-        self._told = told
+    def __init__(self, reachable: Mapping[Address, Address]) -> None:
+        self._reachable = reachable
         self._plain: Any = _connection.DefaultEndPointFactory()
 
     def configure(self, cluster: Any) -> "_Translation":
@@ -211,7 +211,7 @@ class _Translation:
     def create(self, row: Mapping[str, Any]) -> Any:
         """Return the address of the node that *row* describes."""
         plain = self._plain.create(row)
-        reached = self._told.get(Address(plain.address, plain.port))
+        reached = self._reachable.get(Address(plain.address, plain.port))
         return plain if reached is None else _connection.DefaultEndPoint(*reached)
 
 

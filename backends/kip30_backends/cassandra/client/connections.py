@@ -55,7 +55,7 @@ _OperationTimedOut: Any = _cluster.OperationTimedOut
 
 _LAST = "Last error: "
 _TIMED_OUT = "Timed out creating connection"
-_TOLD = re.compile(r'message="(.*)"', re.DOTALL)
+_MESSAGE = re.compile(r'message="(.*)"', re.DOTALL)
 _KINDS = {0: "SIMPLE", 1: "BATCH", 6: "CAS"}
 
 Row = Mapping[str, Any]
@@ -266,8 +266,8 @@ def _plain(error: object) -> str:
     text = str(error)
     if _TIMED_OUT in text:
         return LATE
-    told = _TOLD.search(text)
-    return told[1] if told else text.rpartition(_LAST)[2]
+    message = _MESSAGE.search(text)
+    return message[1] if message else text.rpartition(_LAST)[2]
 
 
 class _Listener:

@@ -186,8 +186,8 @@ class Agent:
         Raises:
             RequestFailedError: The server did not answer.
         """
-        told = self.http.get(_told, "/v1/agent/self")
-        return f"consul {told['Config']['Version']}" if told else _UNKNOWN
+        agent = self.http.get(_body, "/v1/agent/self")
+        return f"consul {agent['Config']['Version']}" if agent else _UNKNOWN
 
     def lacks_leader(self, until: float) -> bool:
         """Return whether the server answers by *until* that no server leads the cluster."""
@@ -199,11 +199,11 @@ class Agent:
 
     def leader(self) -> str:
         """Ask which server leads the cluster; raises what `version` does."""
-        leader: str = self.http.get(_told, "/v1/status/leader")
+        leader: str = self.http.get(_body, "/v1/status/leader")
         return leader or "none"
 
 
-def _told(answer: Any) -> Any:
+def _body(answer: Any) -> Any:
     """Return the content of *answer*, or nothing if the server refuses."""
     return json.loads(answer.body) if answer.code == HTTPStatus.OK else None
 

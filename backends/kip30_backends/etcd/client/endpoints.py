@@ -84,7 +84,7 @@ _HAS_LEADER: Metadata = (("hasleader", "true"),)
 
 _HOLD_OFF = 1.0
 
-Told = Callable[[Kip30Error | None], None]
+RenewalCallback = Callable[[Kip30Error | None], None]
 
 
 class Tokens:
@@ -107,14 +107,14 @@ class Tokens:
         self._authenticate = authenticate
         # All of these, and `metadata`, are written under the lock.
         # The calls that wait for a token request under way; empty if there is none.
-        self._waiting: list[Told] = []
+        self._waiting: list[RenewalCallback] = []
         # The error of the last token request, None if it had none, and the time of that.
         self._refused: Kip30Error | None = None
         self._refused_at = 0.0
         self._lock = threading.Lock()
 
-    def renew(self, stale: Metadata, seconds: float, told: Told) -> None:
-        """Replace the token of *stale*; then call *told*, with the error if there is one.
+    def renew(self, stale: Metadata, seconds: float, renewed: RenewalCallback) -> None:
+        """Replace the token of *stale*; then call *renewed*, with the error if there is one.
 
         The request has a timeout of *seconds*.
 
@@ -127,9 +127,9 @@ class Tokens:
             known = refused is not None or stale is not self.metadata
             first = not self._waiting
             if not known:
-                self._waiting.append(told)
+                self._waiting.append(renewed)
         if known:
-            told(refused)
+            renewed(refused)
         elif first and self._authenticate is not None:
             attempt(self._authenticate, seconds).add_done_callback(self._answered)
 
@@ -145,8 +145,8 @@ class Tokens:
             if error is None:
                 self.metadata = _with_token(answer.result())
             waiting, self._waiting = self._waiting, []
-        for told in waiting:
-            told(self._refused)
+        for renewed in waiting:
+            renewed(self._refused)
 
 
 def _with_token(token: str) -> Metadata:
