@@ -11,7 +11,9 @@ from concurrent.futures import Future
 from functools import partial
 
 from kip30.driver.kit.future_chaining import attempt, copy
+from kip30.driver.kit.futures import failed
 from kip30.driver.records import Snapshot, Target
+from kip30.errors import UnavailableError
 
 _Answers = list[Future[Snapshot]]
 
@@ -38,22 +40,35 @@ class TargetReads:
             if waiting is not None:
                 waiting.append(answer)
                 return answer
-            self._waiting[target] = []
-        self._begin(target, [answer])
+            waiting = self._waiting[target] = []
+        self._begin(target, [answer], waiting)
         return answer
 
-    def _begin(self, target: Target, answers: _Answers) -> None:
-        reading = attempt(self._read, target)
-        reading.add_done_callback(partial(self._end, target, answers))
+    def _begin(self, target: Target, answers: _Answers, waiting: _Answers) -> None:
+        """Read *target* for *answers*; callers that come meanwhile append to *waiting*."""
+        end = partial(self._end, target, answers, waiting)
+        try:
+            attempt(self._read, target).add_done_callback(end)
+        except BaseException:  # an interrupt of the caller: otherwise no later one was answered
+            end(failed(UnavailableError("the read was interrupted as it began: read again")))
+            raise
 
-    def _end(self, target: Target, answers: _Answers, done: Future[Snapshot]) -> None:
-        with self._lock:
-            waiting = self._waiting[target]
-            if waiting:
-                self._waiting[target] = []
-            else:
-                del self._waiting[target]
-        if waiting:
-            self._begin(target, waiting)  # before callbacks of the answers, which may take time
+    def _end(
+        self, target: Target, answers: _Answers, waiting: _Answers, done: Future[Snapshot]
+    ) -> None:
+        following = self._following(target, waiting)
+        if following is not None:  # before callbacks of the answers, which may take time
+            self._begin(target, waiting, following)
         for answer in answers:
             copy(done, answer)
+
+    def _following(self, target: Target, waiting: _Answers) -> _Answers | None:
+        """Return the list for callers during the next read; None if none follows."""
+        with self._lock:
+            if self._waiting.get(target) is not waiting:  # an interrupt has ended this read before
+                return None
+            if not waiting:
+                del self._waiting[target]
+                return None
+            following = self._waiting[target] = []
+            return following

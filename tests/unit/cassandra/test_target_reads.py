@@ -1,9 +1,11 @@
 """Serial reads: one at a time of each target, which all that wait for it share."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+from typing_extensions import override
 
 from kip30.driver.kit.futures import Completed
 from kip30.driver.records import Kind, Snapshot, Target
@@ -126,3 +128,40 @@ def test_a_crowd_is_answered_by_reads_that_began_after_each_call() -> None:
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(call, range(400)))
     assert most == 1
+
+
+def test_an_interrupt_as_a_read_begins_stops_no_later_one() -> None:
+    interrupts = [KeyboardInterrupt()]
+
+    def begin(_: Target) -> Future[Snapshot]:
+        if interrupts:
+            raise interrupts.pop()
+        return Completed(Snapshot(1, {}))
+
+    reads = TargetReads(begin)
+    with pytest.raises(KeyboardInterrupt):
+        reads.read(GROUP)
+    assert reads.read(GROUP).result(0).order == 1
+    assert not reads._waiting
+
+
+def test_an_interrupt_right_after_a_read_has_begun_ends_that_read_once(store: Store) -> None:
+    class Interrupted(Future[Snapshot]):
+        @override
+        def add_done_callback(self, fn: Callable[[Future[Snapshot]], object]) -> None:
+            super().add_done_callback(fn)
+            raise KeyboardInterrupt
+
+    interrupted = Interrupted()
+    reads = iter([interrupted])
+    shared = TargetReads(lambda target: next(reads, None) or store._begin(target))
+    with pytest.raises(KeyboardInterrupt):
+        shared.read(GROUP)
+    second = shared.read(GROUP)
+    interrupted.set_result(Snapshot(7, {}))
+    third = shared.read(GROUP)
+    assert len(store.begun) == 1, "the answer to the interrupted read has ended the second one"
+    store.answer(0)
+    store.answer(1)
+    assert store.orders(second, third) == [0, 1]
+    assert not shared._waiting
