@@ -79,6 +79,9 @@ class MemberLifecycle:
         # The newest incarnation whose record was found removed. Set before that incarnation is
         # ended.
         self._removed: Member | None = None
+        # The newest incarnation whose claim the store has released before a re-join. Written under
+        # _busy.
+        self._given_back: Member | None = None
         # Whether the claim was released with those of other members. Written by `released`.
         self._is_released = False
         self._retry = Retry(store.context.clock)
@@ -402,7 +405,8 @@ class MemberLifecycle:
         self._lose(member, member.lease.end_reason or member.lease.lateness)
         if self._phases.is_over():
             return  # it has left meanwhile, or is not to re-join: the next step releases it
-        self._release(member)
+        if member is not self._given_back and self._release(member):
+            self._given_back = member
         try:
             self._claim(self._phases.newest(), is_rejoin=True)
         except MemberExistsError as error:

@@ -2,8 +2,10 @@
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ from kip30 import (
 from kip30.driver.kit.futures import failed
 from kip30.driver.records import Claim
 from kip30_conformance.clients.callback_recorder import Recorder
-from kip30_conformance.driver_faults import DriverFault, Effect
+from kip30_conformance.driver_faults import DriverFault, Effect, wrap
 from kip30_conformance.polling import eventually, time_scale
 
 from .conftest import OpenClient
@@ -289,3 +291,20 @@ def test_a_listener_hears_of_a_rejoin_as_news(open_client: OpenClient) -> None:
     faults(client).expire_session()
     (member,) = rejoined.expect_count(1)
     changes.expect(lambda change: "m" in change.members and change.members.order >= member.order)
+
+
+def test_retries_of_a_rejoin_release_the_lost_claim_once(open_client: OpenClient) -> None:
+    client = open_client()
+    group, rejoined = client.group_membership("g"), Recorder[Member]()
+    group.join("m", "x", on_rejoined=rejoined)
+    faults(client).fail("membership.claim", times=3)
+    released: list[Claim] = []
+    wrap(client.backend.membership, "release", partial(_noted, released))
+    faults(client).expire_session()
+    rejoined.expect_count(1)
+    assert len(released) == 1
+
+
+def _noted(released: list[Claim], real: Callable[..., Any], group: str, claim: Claim) -> Any:
+    released.append(claim)
+    return real(group, claim)
