@@ -127,6 +127,7 @@ class GroupMembership(Handle, Generic[T]):
                 time.sleep(lifecycle.join_pause(until))
         except BaseException:
             self._drop(member_id, lifecycle)
+            lifecycle.leave()  # it has left, unless this is an interrupt of the pause
             raise
         return member
 

@@ -308,3 +308,21 @@ def test_retries_of_a_rejoin_release_the_lost_claim_once(open_client: OpenClient
 def _noted(released: list[Claim], real: Callable[..., Any], group: str, claim: Claim) -> Any:
     released.append(claim)
     return real(group, claim)
+
+
+def test_an_interrupted_wait_for_an_id_leaves_nothing_behind(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, rival = open_client(), open_client().group_membership("g")
+    rival.join("m", "theirs")
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kip30.membership.time.sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        client.group_membership("g").join("m", "mine", wait_seconds=60)
+    monkeypatch.undo()
+    eventually(lambda: client._store and not client._store.active_claims())
+    rival.leave("m")
+    client.group_membership("g").join("m", "mine")
