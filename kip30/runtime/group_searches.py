@@ -12,8 +12,12 @@ from typing import NamedTuple
 
 from kip30.driver import ObserveDriver
 from kip30.driver.clock import Clock
-from kip30.driver.kit.futures import mapped
+from kip30.driver.kit.futures import failed, mapped
 from kip30.driver.records import Kind, Snapshot, Target
+from kip30.errors import UnavailableError
+
+_FAILURE_SECONDS = 1.0
+"""How long a failed read keeps the next one from beginning."""
 
 
 class _Read(NamedTuple):
@@ -22,6 +26,18 @@ class _Read(NamedTuple):
     begun_at: float
     use_until: float
     nonces: Future[Mapping[str, str]]
+
+    def error(self) -> BaseException | None:
+        """Return why it failed; None if it has not."""
+        return self.nonces.exception() if self.nonces.done() else None
+
+    def serves(self, now: float, max_age_seconds: float) -> bool:
+        """Return whether a search at *now* needs no other read."""
+        if not self.nonces.done():
+            return True
+        failed_before = self.nonces.exception() is not None
+        age = min(max_age_seconds, _FAILURE_SECONDS) if failed_before else max_age_seconds
+        return self.begun_at >= now - age
 
 
 class GroupSearches:
@@ -39,15 +55,19 @@ class GroupSearches:
     def nonces(self, group: str, max_age_seconds: float) -> Future[Mapping[str, str]]:
         """Return the nonces of the members of *group* by id, as of *max_age_seconds* ago or later.
 
-        A read that failed counts as well: a store that does not answer is not asked more often.
+        A read that failed is followed by the next one a second later: a store that does not answer
+        is not asked more often.
         """
         with self._lock:
             now = self._clock.now()
             read = self._reads.get(group)
-            if read is None or read.begun_at < now - max_age_seconds:
+            error = read and read.error()
+            if read is None or not read.serves(now, max_age_seconds):
                 self._reads = {one: it for one, it in self._reads.items() if it.use_until > now}
                 read = _Read(now, now + max_age_seconds, self._begin(group))
                 self._reads[group] = read
+            elif error is not None:  # a new one: each raise of an exception makes it longer
+                return failed(UnavailableError(f"the group was not read a moment ago: {error}"))
             return mapped(read.nonces, _same)  # its own: a caller may cancel what it waits for
 
     def _begin(self, group: str) -> Future[Mapping[str, str]]:

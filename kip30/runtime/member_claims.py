@@ -157,7 +157,8 @@ class MemberClaims:
         return None if entry is None else entry.nonce
 
     def _snapshot(self, wait: Wait) -> Snapshot:
-        return wait(self._store.backend.observe.snapshot(Target(Kind.GROUP, self._group)))
+        target = Target(Kind.MEMBER, self._group, self._id)
+        return wait(self._store.backend.observe.snapshot(target))
 
     def _search_pause(self, left_seconds: float) -> float | None:
         """Return a short pause first, while a late request is most likely to arrive."""

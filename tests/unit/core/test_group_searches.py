@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kip30 import OutcomeUnknownError, PluginLocator
+from kip30 import OutcomeUnknownError, PluginLocator, UnavailableError
+from kip30.driver.clock import ManualClock
 from kip30.driver.records import Kind, Target
 from kip30.runtime.open_store import OpenStore
 from kip30_conformance.driver_faults import DriverFault, Effect, wrap
@@ -110,3 +111,40 @@ def test_reads_that_no_search_can_use_any_longer_are_dropped(client: PluginLocat
     for number in range(CROWD):
         searches.nonces(f"g{number}", 0.0).result()
     assert [*searches._reads] == [f"g{CROWD - 1}"]
+
+
+def test_a_failure_keeps_the_next_read_back_for_a_second(open_client: OpenClient) -> None:
+    clock = ManualClock()
+    client = open_client(clock)
+    searches = store_of(client).searches
+    faults(client).fail("observe.snapshot")
+    errors = [searches.nonces(GROUP, LONG).exception(10) for _ in range(3)]
+    assert all(isinstance(error, UnavailableError) for error in errors)
+    assert len({id(error) for error in errors}) == 3, "one that is raised often keeps growing"
+    clock.advance(1.1)
+    assert searches.nonces(GROUP, LONG).result(10) == {}
+
+
+def test_a_read_under_way_serves_searches_whatever_its_age(open_client: OpenClient) -> None:
+    clock = ManualClock()
+    client = open_client(clock)
+    searches = store_of(client).searches
+    faults(client).delay("observe.snapshot", 0.5)
+    reads = Counter(client.backend.observe, "snapshot")
+    first = searches.nonces(GROUP, 1.0)
+    clock.advance(1.5)
+    second = searches.nonces(GROUP, 1.0)
+    assert [first.result(10), second.result(10)] == [{}, {}]
+    assert reads.count == 1
+
+
+def test_a_lost_update_is_looked_up_without_the_other_members(open_client: OpenClient) -> None:
+    client = open_client()
+    group = client.group_membership(GROUP)
+    group.join("m", "1")
+    group.join("other", "")
+    reads = Counter(client.backend.observe, "snapshot")
+    faults(client).lose_answers("membership.replace")
+    group.update("m", "2")
+    assert reads.count == 0
+    assert group.membership()["m"] == "2"
