@@ -365,7 +365,8 @@ class Campaign:
 
     def _finish_leaving(self) -> None:
         """Complete the futures of resigned candidacies once the store has confirmed the release."""
-        for candidacy in list(self._leaving):
+        # Those first that owe the store nothing: they leave also while it does not answer.
+        for candidacy in sorted(self._leaving, key=_owes_store):
             if self._is_held(candidacy.held):
                 continue
             if candidacy.uncertain:
@@ -508,3 +509,8 @@ class Campaign:
             term.end("resigned")
             self._surplus.append(term)
             self._task.wake()
+
+
+def _owes_store(candidacy: Candidacy) -> bool:
+    """Return whether *candidacy* has a claim in the store, or may have one."""
+    return candidacy.held is not None or candidacy.uncertain

@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kip30 import (
     OutcomeUnknownError,
     PluginLocator,
     SessionLost,
+    UnavailableError,
 )
 from kip30.driver.clock import ManualClock
 from kip30.driver.records import new_nonce
@@ -363,3 +365,27 @@ def test_a_handle_that_leads_again_and_again_keeps_one_watch_and_one_timer(
     assert len(watches) == 1
     timers = [task for *_, task in connection.dispatcher._timers if "campaign" in task.name]
     assert len(timers) == 1
+
+
+def test_a_candidate_that_was_never_asked_for_leaves_while_another_one_waits(
+    open_client: OpenClient,
+) -> None:
+    """Callers that give up a lock must not pile up behind one whose answer was lost."""
+    client = open_client()
+    election = client.leader_election("s")
+    faults(client).add(
+        DriverFault(operation="election.claim", effect=Effect.CUT_OFF, times=1, seconds=0.1)
+    )
+    faults(client).lose_answers("election.claim", times=None)
+    faults(client).fail("observe.snapshot", times=None)
+    with suppress(OutcomeUnknownError, UnavailableError):
+        election.nominate("a", "x")
+    with suppress(OutcomeUnknownError):
+        election.resign("a")
+    campaign = election._campaign
+    assert [one.candidate for one in campaign._leaving] == ["a"]
+    faults(client).fail("election.claim", times=None)
+    with suppress(UnavailableError):
+        election.nominate("b", "x")
+    election.resign("b")
+    assert [one.candidate for one in campaign._leaving] == ["a"]
