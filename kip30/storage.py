@@ -115,10 +115,7 @@ class Storage(Handle, Generic[T]):
         The values need not be from one moment; each is as fresh as that of `get`. Callbacks of the
         future run as those of `fetch` do.
         """
-        given = cast("object", keys)
-        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-            raise UsageError(f"keys must be several keys, not {type(keys).__name__}: pass a list")
-        wanted = list(dict.fromkeys(keys))
+        wanted = distinct_keys(keys)
         read = self._read(wanted)
         return mapped(read, lambda entries: self._found(wanted, entries), self._store.future)
 
@@ -359,3 +356,15 @@ class Storage(Handle, Generic[T]):
             if page.is_last:
                 return
             after = page.names[-1]
+
+
+def distinct_keys(keys: Iterable[str]) -> list[str]:
+    """Return *keys* in their order, each once.
+
+    Raises:
+        UsageError: It is one key, or no iterable. Nothing was sent.
+    """
+    given = cast("object", keys)
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise UsageError(f"keys must be several keys, not {type(keys).__name__}: pass a list")
+    return list(dict.fromkeys(keys))

@@ -16,7 +16,7 @@ from kip30.errors import (
 from kip30.names import keys_in
 from kip30.runtime.base_handle import LoopHandle
 from kip30.runtime.lost_answers import settle
-from kip30.storage import Fencing, Guards, Storage, Versioned
+from kip30.storage import Fencing, Guards, Storage, Versioned, distinct_keys
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
 
     async def fetch_many(self, keys: Iterable[str]) -> dict[str, T]:
         """See `kip30.Storage.fetch_many`."""
-        wanted = list(dict.fromkeys(keys))
+        wanted = distinct_keys(keys)
         entries = await self._bridge.read(partial(self._handle.read, wanted))
         return self._handle.found(wanted, entries)
 

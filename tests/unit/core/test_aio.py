@@ -15,6 +15,7 @@ from kip30 import (
     MembershipChange,
     NotElectedError,
     PartialWriteError,
+    UsageError,
     ValueChange,
     aio,
 )
@@ -43,6 +44,8 @@ def test_storage(tmp_path: Path) -> None:
             await storage.update("n/c", 3)
             assert await storage.fetch("n/c") == 3
             assert await storage.fetch_many(["n/a", "n/b", "n/x"]) == {"n/a": [3], "n/b": 1}
+            with pytest.raises(UsageError, match="pass a list"):
+                await storage.fetch_many("n/a")
             await storage.delete("n/b")
             assert await storage.list("n") == ("n/a", "n/c")
             many = await asyncio.gather(*(storage.fetch("n/a") for _ in range(200)))
