@@ -16,7 +16,7 @@ from kip30 import (
 )
 from kip30.driver import StorageDriver
 from kip30.driver.kit.futures import failed
-from kip30.driver.records import Condition, Write
+from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import parse_key
 from kip30.runtime.lost_answers import Wait, insist, settle
 
@@ -142,6 +142,20 @@ def test_a_call_ends_by_its_deadline_however_often_it_settles(client: PluginLoca
     faults(client).delay("storage.write", 60, times=None)
     with pytest.raises(OutcomeUnknownError, match=r"no answer|lost"):
         client.storage().put("a", "1")
+
+
+def test_nothing_is_read_once_the_deadline_has_passed(client: PluginLocator) -> None:
+    class Late(Patient):
+        @override
+        def is_over(self) -> bool:
+            return True
+
+    faults(client).fail("storage.read", times=None)
+    write = Write(parse_key("a"), new_nonce(), b"", Condition.ABSENT)
+    error = OutcomeUnknownError("lost")
+    with pytest.raises(OutcomeUnknownError):
+        settle(client.backend.storage, write, Late(), error)
+    assert faults(client).counted() == 0
 
 
 def test_an_unknown_outcome_is_not_made_definite_by_a_refused_repetition() -> None:
