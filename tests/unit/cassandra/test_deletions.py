@@ -193,7 +193,7 @@ def test_a_listener_that_cannot_be_served_is_warned_of_once(
     )
 
     def warnings() -> list[str]:
-        return [one.message for one in caplog.records if "listeners hear" in one.message]
+        return [one.message for one in caplog.records if "listeners are" in one.message]
 
     with monkeypatch.context() as patch:
         patch.setattr(Folding, "fold", _fold_nothing)
