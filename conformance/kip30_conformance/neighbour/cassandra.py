@@ -92,7 +92,9 @@ class CassandraNeighbour(Neighbour):
     @override
     def remove(self, spot: Spot) -> None:
         table = _TABLES[spot.kind]
-        self._request(f"DELETE FROM {table.name} WHERE {_here(table)}", *self._place(spot))  # noqa: S608
+        # Conditional: otherwise a renewal under way may write the row once more, and keep it.
+        delete = f"DELETE FROM {table.name} WHERE {_here(table)} IF EXISTS"  # noqa: S608
+        self._request(delete, *self._place(spot))
 
     @override
     def sound(self, spot: Spot, data: bytes) -> _Row:
@@ -137,6 +139,12 @@ def _here(table: _Table) -> str:
     return f"root = %s AND {table.scope} = %s AND {table.ident} = %s"
 
 
+_APPLIED = "[applied]"
+"""The first column of the answer to a conditional write."""
+
+
 def _rows(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[_Row]:
     """Return the rows of the one query that finds any."""
+    if _APPLIED in columns:  # the answer to a conditional write, in which no caller is interested
+        return []
     return [_Row(**dict(zip(columns, row, strict=True))) for row in rows]
