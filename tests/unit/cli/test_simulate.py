@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from kip30.cli._exit_codes import Status
+from kip30_conformance.simulation import simulate
 from kip30_conformance.simulation.plan import LEADER, RunFault, RunFaultKind, expand, to_json
+from kip30_conformance.simulation.schedule import run
 from tests.unit.simulation.planted_bugs import planted
 
 from .shell import Shell
@@ -31,15 +33,19 @@ def test_d20_one_run_is_made_in_any_case(shell: Shell) -> None:
 
 def test_d20_a_broken_promise_is_repeated_by_its_plan(shell: Shell, tmp_path: Path) -> None:
     plans = tmp_path / "plans"
+    simulate.prepare()
     with planted("no margin"):
-        result = shell("simulate", "--seeds", "1", "--out", str(plans))
+        # Each change of the core makes other runs of the seeds, of which most find the bug.
+        seed = next(seed for seed in range(1, 50) if run(expand(seed)))
+        result = shell("simulate", "--seeds", str(seed), "--out", str(plans))
         assert result.exit_code == Status.REFUSED
-        assert "seed 1: D01 at " in result.stdout
-        assert f"kip30 simulate --plan {plans}/seed-1.json --timeline" in result.stdout
-        again = shell("simulate", "--plan", f"{plans}/seed-1.json", "--timeline")
+        assert f"seed {seed}: D01 at " in result.stdout
+        plan = f"{plans}/seed-{seed}.json"
+        assert f"kip30 simulate --plan {plan} --timeline" in result.stdout
+        again = shell("simulate", "--plan", plan, "--timeline")
         assert again.exit_code == Status.REFUSED
         assert "judge   D01: " in again.stdout
-    assert shell("simulate", "--plan", f"{plans}/seed-1.json").exit_code == Status.OK
+    assert shell("simulate", "--plan", plan).exit_code == Status.OK
 
 
 def test_d20_a_store_of_ones_own_is_run(shell: Shell, tmp_path: Path) -> None:
