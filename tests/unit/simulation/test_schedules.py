@@ -32,6 +32,7 @@ MOST_RUNS = 200
 """Most runs within which each planted bug must be found."""
 RARE = {
     "a claim that was found counts as new",
+    "a late renewal revives a lease",
     "a set is repeated after a lost answer",
     "a share lasts as long as the lease",
     "late claims are forgotten",
