@@ -166,8 +166,9 @@ class LoopHandle(Handle):
         """Close *handles* of one locator, first all of them locally, by one operation timeout."""
         if not handles:
             return
-        until = handles[0]._patience_ends()  # noqa: SLF001  of the base class, as below
+        until = handles[0]._patience_ends()  # noqa: SLF001  of the base class
         with ExitStack() as closing:  # which closes all, also if one is interrupted
             for handle in reversed(handles):
-                if handle._end_locally():  # noqa: SLF001
-                    closing.callback(handle._release_in_store, until)  # noqa: SLF001
+                if handle._end_locally():  # noqa: SLF001  of the base class
+                    release = handle._release_in_store  # noqa: SLF001  of the base class
+                    closing.callback(release, until)
