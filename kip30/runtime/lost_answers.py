@@ -101,9 +101,9 @@ def settle(driver: StorageDriver, write: Write, wait: Wait, error: OutcomeUnknow
     Raises:
         OutcomeUnknownError: The record does not show it, or the store does not answer.
     """
+    if wait.is_over():
+        raise error  # without a read: it could not end in time
     for _ in range(_ATTEMPTS):
-        if wait.is_over():
-            break
         entry = _read(driver, write, wait, error)
         if entry is not None and entry.nonce == write.nonce:
             return entry.version
@@ -112,6 +112,8 @@ def settle(driver: StorageDriver, write: Write, wait: Wait, error: OutcomeUnknow
         # The first write, arriving late, may have caused a refusal: the next read shows it.
         with contextlib.suppress(OutcomeUnknownError, DefiniteError):
             return wait(driver.write(write))
+        if wait.is_over():
+            break
     raise OutcomeUnknownError(
         f"the outcome of a write of {str(write.key)!r} is unknown, and the record does not show it"
         f" ({error}): read the key before trying again"
