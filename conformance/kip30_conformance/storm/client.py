@@ -44,7 +44,7 @@ class Client:
         self._journal = ProcessJournal(self._folder / "journals", process)
         self._calls = CallTimer(self._journal, self._limit)
         self._over = threading.Event()
-        # None before the store is open. Written once; the thread that reports reads it.
+        # None before it is started, and after `close`. The thread that reports reads it.
         self._participant: Participant | None = None
         self._reporting = threading.Thread(target=self._report, daemon=True)
         self._reporting.start()
