@@ -78,7 +78,7 @@ OWN = {
         "partition_queue": "writes on one partition conflict",
         "scan_partitions": "partitions are cut into ranges of rows, and read by them",
         "schema": "clients may make the tables",
-        "target_reads": "serial reads of one partition delay each other",
+        "serial_reads": "serial reads of one partition delay each other",
     },
 }
 """The files of one store alone, with the reason."""

@@ -1,4 +1,4 @@
-"""Searches for members that were granted without an answer, which share their reads of a group.
+"""Reads of groups that show late claims: all searches of a client in one group share them.
 
 An outage leaves a search behind for every join that was not answered, and each goes on for minutes
 (`kip30.runtime.late_claims`). If each read the group itself, a client would load a store most that
@@ -27,6 +27,10 @@ class _Read(NamedTuple):
     use_until: float
     nonces: Future[Mapping[str, str]]
 
+    def is_useful(self, now: float) -> bool:
+        """Return whether a search may still need it."""
+        return self.use_until > now or not self.nonces.done()
+
     def error(self) -> BaseException | None:
         """Return why it failed; None if it has not."""
         return self.nonces.exception() if self.nonces.done() else None
@@ -40,7 +44,7 @@ class _Read(NamedTuple):
         return self.begun_at >= now - age
 
 
-class GroupSearches:
+class LateClaimReads:
     """The reads of all groups in which one client searches. Thread-safe."""
 
     def __init__(self, observe: ObserveDriver, clock: Clock) -> None:
@@ -63,7 +67,7 @@ class GroupSearches:
             read = self._reads.get(group)
             error = read and read.error()
             if read is None or not read.serves(now, max_age_seconds):
-                self._reads = {one: it for one, it in self._reads.items() if it.use_until > now}
+                self._reads = {one: it for one, it in self._reads.items() if it.is_useful(now)}
                 read = _Read(now, now + max_age_seconds, self._begin(group))
                 self._reads[group] = read
             elif error is not None:  # a new one: each raise of an exception makes it longer

@@ -116,7 +116,7 @@ class MemberClaims:
             return None
         pause = self._search_pause(self._forget_at - self._store.context.clock.now())
         wait = self._store.asking()
-        nonces = wait(self._store.searches.nonces(self._group, pause or _SEARCH_PAUSE))
+        nonces = wait(self._store.late_claim_reads.nonces(self._group, pause or _SEARCH_PAUSE))
         # That may be from before a release, and then the look-up would claim again: so it is read
         # again.
         if nonces.get(self._id) == late.nonce and self._holder(wait) == late.nonce:

@@ -30,7 +30,7 @@ from kip30.errors import (
 from kip30.runtime.deadline_wait import SLACK, DeadlineWait
 from kip30.runtime.dispatcher import Dispatcher
 from kip30.runtime.future_callbacks import Callbacks
-from kip30.runtime.group_searches import GroupSearches
+from kip30.runtime.late_claim_reads import LateClaimReads
 from kip30.runtime.lease_tracker import LeaseTracker
 from kip30.runtime.lost_answers import Wait
 from kip30.runtime.process_end import ProcessEnd
@@ -78,7 +78,7 @@ class OpenStore:
         self.callbacks: Callbacks = Callbacks(self.dispatcher)
         self.observations: Subscriptions = Subscriptions(backend.observe)
         self.registrations: Registrations = Registrations()
-        self.searches: GroupSearches = GroupSearches(backend.observe, context.clock)
+        self.late_claim_reads: LateClaimReads = LateClaimReads(backend.observe, context.clock)
         self.sessions: LeaseTracker = LeaseTracker(self.dispatcher)
         self.unreadable: UnreadableLog = UnreadableLog()
         self.work: WorkInProgress = WorkInProgress(context.clock)

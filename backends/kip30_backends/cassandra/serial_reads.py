@@ -18,7 +18,7 @@ from kip30.errors import UnavailableError
 _Answers = list[Future[Snapshot]]
 
 
-class TargetReads:
+class SerialReads:
     """Reads targets with one function. Thread-safe."""
 
     def __init__(self, read: Callable[[Target], Future[Snapshot]]) -> None:

@@ -25,7 +25,7 @@ from kip30.errors import StoreError
 from kip30_backends.cassandra.calls import Answer, Ask, Calls, itself
 from kip30_backends.cassandra.client.connections import Row, Statement
 from kip30_backends.cassandra.observation_order import Overlaps
-from kip30_backends.cassandra.target_reads import TargetReads
+from kip30_backends.cassandra.serial_reads import SerialReads
 from kip30_backends.cassandra.tombstone_folding import Folds, Partition
 
 _NO_VERSION = Version(0)
@@ -240,7 +240,7 @@ class States:
         self._calls = calls
         self._folds = folds
         self._overlaps = Overlaps(calls.orders)
-        self._reads = TargetReads(partial(self._scanned, number=calls.orders.stamp, surely=True))
+        self._reads = SerialReads(partial(self._scanned, number=calls.orders.stamp, surely=True))
         self._services = SharedReads(calls, "read_leaders", "read_many_leaders", "service")
         self._revisions = SharedReads(calls, "read_rev", "read_revs", "namespace")
 

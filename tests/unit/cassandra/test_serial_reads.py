@@ -10,7 +10,7 @@ from typing_extensions import override
 from kip30.driver.kit.futures import Completed
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import UnavailableError
-from kip30_backends.cassandra.target_reads import TargetReads
+from kip30_backends.cassandra.serial_reads import SerialReads
 
 GROUP, OTHER = Target(Kind.GROUP, "g"), Target(Kind.GROUP, "h")
 
@@ -20,7 +20,7 @@ class Store:
 
     def __init__(self) -> None:
         self.begun: list[tuple[Target, Future[Snapshot]]] = []
-        self.reads = TargetReads(self._begin)
+        self.reads = SerialReads(self._begin)
 
     def _begin(self, target: Target) -> Future[Snapshot]:
         done: Future[Snapshot] = Future()
@@ -82,7 +82,7 @@ def test_a_read_that_raises_is_an_answer() -> None:
     def refuse(_: Target) -> Future[Snapshot]:
         raise UnavailableError("closed")
 
-    reads = TargetReads(refuse)
+    reads = SerialReads(refuse)
     for _ in range(2):
         with pytest.raises(UnavailableError, match="closed"):
             reads.read(GROUP).result(0)
@@ -90,7 +90,7 @@ def test_a_read_that_raises_is_an_answer() -> None:
 
 
 def test_nothing_is_kept_of_reads_that_are_over() -> None:
-    reads = TargetReads(lambda target: Completed(Snapshot(len(target.scope), {})))
+    reads = SerialReads(lambda target: Completed(Snapshot(len(target.scope), {})))
     for number in range(100):
         reads.read(Target(Kind.GROUP, str(number))).result(0)
     assert not reads._waiting
@@ -124,7 +124,7 @@ def test_a_crowd_is_answered_by_reads_that_began_after_each_call() -> None:
             before = present
         return reads.read(GROUP).result(10).order >= before
 
-    reads = TargetReads(begin)
+    reads = SerialReads(begin)
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(call, range(400)))
     assert most == 1
@@ -138,7 +138,7 @@ def test_an_interrupt_as_a_read_begins_stops_no_later_one() -> None:
             raise interrupts.pop()
         return Completed(Snapshot(1, {}))
 
-    reads = TargetReads(begin)
+    reads = SerialReads(begin)
     with pytest.raises(KeyboardInterrupt):
         reads.read(GROUP)
     assert reads.read(GROUP).result(0).order == 1
@@ -154,7 +154,7 @@ def test_an_interrupt_right_after_a_read_has_begun_ends_that_read_once(store: St
 
     interrupted = Interrupted()
     reads = iter([interrupted])
-    shared = TargetReads(lambda target: next(reads, None) or store._begin(target))
+    shared = SerialReads(lambda target: next(reads, None) or store._begin(target))
     with pytest.raises(KeyboardInterrupt):
         shared.read(GROUP)
     second = shared.read(GROUP)

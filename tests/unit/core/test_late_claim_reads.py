@@ -61,7 +61,7 @@ def join_in_vain(client: PluginLocator, members: int) -> None:
 @pytest.mark.medium
 def test_many_searches_cost_hardly_more_reads_than_one(open_client: OpenClient) -> None:
     client = open_client(**{"plugin.operation.timeout.ms": 300})
-    searches = Counter(store_of(client).searches, "nonces")
+    searches = Counter(store_of(client).late_claim_reads, "nonces")
     lose_claims(client)
     join_in_vain(client, CROWD)
     reads = Counter(client.backend.observe, "snapshot")
@@ -73,7 +73,7 @@ def test_many_searches_cost_hardly_more_reads_than_one(open_client: OpenClient) 
 @pytest.mark.medium
 def test_a_store_that_fails_is_not_read_more_often(open_client: OpenClient) -> None:
     client = open_client(**{"plugin.operation.timeout.ms": 300})
-    searches = Counter(store_of(client).searches, "nonces")
+    searches = Counter(store_of(client).late_claim_reads, "nonces")
     faults(client).fail("observe.snapshot", times=None)
     reads = Counter(client.backend.observe, "snapshot")
     lose_claims(client)
@@ -88,10 +88,10 @@ def test_a_read_from_before_a_release_makes_no_claim(open_client: OpenClient) ->
     group = client.group_membership(GROUP)
     faults(client).lose_answers("membership.claim")
     group.join("m", "mine")
-    shared = store_of(client).searches.nonces(GROUP, LONG)
+    shared = store_of(client).late_claim_reads.nonces(GROUP, LONG)
     assert [*shared.result()] == ["m"]
     claims = Counter(client.backend.membership, "claim")
-    searches = Counter(store_of(client).searches, "nonces")
+    searches = Counter(store_of(client).late_claim_reads, "nonces")
     group.leave("m")
     eventually(lambda: searches.count)
     eventually(lambda: not other.group_membership(GROUP).membership_list())
@@ -99,7 +99,7 @@ def test_a_read_from_before_a_release_makes_no_claim(open_client: OpenClient) ->
 
 
 def test_a_caller_that_gives_up_does_not_end_the_read_of_others(client: PluginLocator) -> None:
-    searches = store_of(client).searches
+    searches = store_of(client).late_claim_reads
     faults(client).delay("observe.snapshot", 0.3)
     first, second = searches.nonces(GROUP, LONG), searches.nonces(GROUP, LONG)
     assert first.cancel()
@@ -107,7 +107,7 @@ def test_a_caller_that_gives_up_does_not_end_the_read_of_others(client: PluginLo
 
 
 def test_reads_that_no_search_can_use_any_longer_are_dropped(client: PluginLocator) -> None:
-    searches = store_of(client).searches
+    searches = store_of(client).late_claim_reads
     for number in range(CROWD):
         searches.nonces(f"g{number}", 0.0).result()
     assert [*searches._reads] == [f"g{CROWD - 1}"]
@@ -116,7 +116,7 @@ def test_reads_that_no_search_can_use_any_longer_are_dropped(client: PluginLocat
 def test_a_failure_keeps_the_next_read_back_for_a_second(open_client: OpenClient) -> None:
     clock = ManualClock()
     client = open_client(clock)
-    searches = store_of(client).searches
+    searches = store_of(client).late_claim_reads
     faults(client).fail("observe.snapshot")
     errors = [searches.nonces(GROUP, LONG).exception(10) for _ in range(3)]
     assert all(isinstance(error, UnavailableError) for error in errors)
@@ -128,11 +128,12 @@ def test_a_failure_keeps_the_next_read_back_for_a_second(open_client: OpenClient
 def test_a_read_under_way_serves_searches_whatever_its_age(open_client: OpenClient) -> None:
     clock = ManualClock()
     client = open_client(clock)
-    searches = store_of(client).searches
+    searches = store_of(client).late_claim_reads
     faults(client).delay("observe.snapshot", 0.5)
     reads = Counter(client.backend.observe, "snapshot")
     first = searches.nonces(GROUP, 1.0)
     clock.advance(1.5)
+    searches.nonces("other", 1.0)  # which drops the reads that no search needs any longer
     second = searches.nonces(GROUP, 1.0)
     assert [first.result(10), second.result(10)] == [{}, {}]
     assert reads.count == 1
