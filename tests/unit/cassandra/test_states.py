@@ -44,11 +44,22 @@ class Asked:
         self._asked.append((ask, done))
         return done
 
+    def count(self, name: str) -> int:
+        """Return how many requests of that *name* wait."""
+        return sum(ask.statement == name for ask, _ in self._asked)
+
     def answer(self, name: str, version: int) -> None:
         """Answer the oldest request of that *name*, as the store was when it had *version*."""
         index = next(at for at, (ask, _) in enumerate(self._asked) if ask.statement == name)
         ask, done = self._asked.pop(index)
-        row = {"rev": version, "name": "k", "version": version, "nonce": "nonce", "data": b""}
+        row = {
+            "rev": version,
+            "name": "k",
+            "id": "m",
+            "version": version,
+            "nonce": "nonce",
+            "data": b"",
+        }
         result = ask.read(Answer([row], is_sure=True))
         done.set_result(result)
 
@@ -117,3 +128,14 @@ def test_nothing_is_kept_of_looks_that_are_over(world: World) -> None:
             world.asked.answer("read_records", version)
     states: Any = world.states
     assert len(states._overlaps) == 0
+
+
+def test_callers_that_read_one_group_share_a_serial_read(world: World) -> None:
+    group = Target(Kind.GROUP, "g")
+    reads = [world.states.read(group) for _ in range(3)]
+    assert world.asked.count("read_members") == 1
+    world.asked.answer("read_members", OLD)
+    assert [read.done() for read in reads] == [True, False, False]
+    assert world.asked.count("read_members") == 1
+    world.asked.answer("read_members", NEW)
+    assert all(read.done() for read in reads)

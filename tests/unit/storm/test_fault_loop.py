@@ -44,5 +44,21 @@ def test_a_calm_begins_when_the_processes_of_all_clients_run(
     assert loop.windows[-1].end > running
 
 
+def test_the_first_calm_begins_when_all_clients_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cold store takes longer to form the first generation than a calm may last."""
+    monkeypatch.setattr(Timing, "calm", 0.0)
+    working = time.monotonic() + 0.3
+    clients: Any = SimpleNamespace(
+        have_said=lambda what: what != "working" or time.monotonic() > working,
+        counted=dict,
+        look=lambda: None,
+    )
+    scene: Any = SimpleNamespace(clients=clients)
+    display: Any = SimpleNamespace(begin=lambda _: None, show=lambda *_: None)
+    loop = FaultLoop(scene, Timing(), display)
+    loop.inject([], 60.0)
+    assert loop.windows[0].begin > working
+
+
 def _no_fault() -> Any:
     return SimpleNamespace(kind="none", seconds=0.0, seed=1)
