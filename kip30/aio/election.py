@@ -29,6 +29,8 @@ from kip30.runtime.term_work import acting_as
 
 T = TypeVar("T")
 
+_LONGEST_WAIT = 1.0  # a loop's timers are paused while the system is suspended
+
 
 class ElectionRequests(LeaderElection[T], LoopHandle):
     """The requests of a `kip30.LeaderElection`, without the waiting."""
@@ -128,16 +130,19 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         self, candidate: str, timeout_seconds: float | None = None
     ) -> AsyncLeadership | None:
         """See `kip30.LeaderElection.wait_elected`. Any number may wait; none holds a thread."""
-        seconds = waiting_seconds(timeout_seconds)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
+        clock = self._bridge.store.context.clock
+        until = clock.now() + waiting_seconds(timeout_seconds)
         while True:
             self._bridge.check()
-            left = None if timeout_seconds is None else until - loop.time()
+            left = max(0.0, min(until - clock.now(), _LONGEST_WAIT))
             try:
-                term = await outcome(self._handle.elected(candidate), left)
+                term = await outcome(
+                    self._handle.elected(candidate), None if timeout_seconds is None else left
+                )
             except LateError:
-                return None
+                if clock.now() >= until:
+                    return None
+                continue
             if term is None or term.is_valid():
                 return None if term is None else self._counterparts.of(term)
 

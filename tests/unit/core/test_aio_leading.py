@@ -307,6 +307,26 @@ def test_a_member_is_evicted_when_another_client_takes_its_id(tmp_path: Path) ->
     asyncio.run(main())
 
 
+def test_a_wait_to_be_elected_is_counted_by_the_clock_of_leases(tmp_path: Path) -> None:
+    """That clock goes on in suspend, and an event loop's does not."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with (
+            AsyncPluginLocator(properties(tmp_path)) as holding,
+            AsyncPluginLocator(properties(tmp_path), clock=clock) as locator,
+            holding.leader_election("s").lead("a", ""),
+        ):
+            election = locator.leader_election("s")
+            await election.nominate("b", "")
+            waiting = asyncio.create_task(election.wait_elected("b", 3600))
+            await asyncio.sleep(0)
+            clock.advance(3601)
+            assert await asyncio.wait_for(waiting, PATIENCE * time_scale()) is None
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
 def test_there_is_no_negative_time_to_wait(tmp_path: Path, seconds: float) -> None:
     async def main() -> None:
