@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from kip30.driver.kit.future_chaining import all_of, attempt, copy, when_done
-from kip30.driver.kit.futures import Completed, fail
+from kip30.driver.kit.futures import Completed, fail, failed
 from kip30.driver.kit.timer import Timer
-from kip30.errors import UnavailableError
+from kip30.errors import Kip30Error, OutcomeUnknownError, UnavailableError
 
 
 class QueuedRequest(Protocol):
@@ -30,6 +30,15 @@ class QueuedRequest(Protocol):
 J = TypeVar("J", bound=QueuedRequest)
 
 
+@dataclass(eq=False, slots=True)
+class _Batch(Generic[J]):
+    """Requests that are sent together."""
+
+    place: Hashable
+    requests: Sequence[J]
+    has_ended: bool = False  # written under the lock of the queues
+
+
 class PartitionQueues(Generic[J]):
     """A queue for each partition, which sends its first requests together. Thread-safe."""
 
@@ -38,12 +47,15 @@ class PartitionQueues(Generic[J]):
         timer: Timer,
         choose: Callable[[deque[J]], list[J]],
         do: Callable[[Any, Sequence[J], float], Future[Sequence[J]]],
+        lost: type[Kip30Error] = OutcomeUnknownError,
     ) -> None:
         """Let *choose* take requests off the front of a queue, and *do* send them to their place.
 
         *do* receives the deadline; its future has the requests that must be retried. *timer* ends
-        those whose deadline passes before their turn.
+        those whose deadline passes before their turn. Requests that an interrupt of a caller may
+        have kept from being sent fail with *lost*.
         """
+        self._lost = lost
         self._timer = timer
         self._choose = choose
         self._do = do
@@ -93,15 +105,20 @@ class PartitionQueues(Generic[J]):
 
     def _serve(self, place: Hashable) -> None:
         while requests := self._first(place):
-            done = attempt(self._do, place, requests, min(request.until for request in requests))
-            if not done.done():
-                done.add_done_callback(partial(self._go_on, place, requests))
-                return
-            self._finish(place, requests, done)
+            batch = _Batch(place, requests)
+            try:
+                done = attempt(self._do, place, requests, min(one.until for one in requests))
+                if not done.done():
+                    done.add_done_callback(partial(self._go_on, batch))
+                    return
+            except BaseException:  # an interrupt of the caller: otherwise no later one was served
+                self._go_on(batch, failed(self._lost("interrupted while it was sent")))
+                raise
+            self._end(batch, done)
 
-    def _go_on(self, place: Hashable, requests: Sequence[J], done: Future[Sequence[J]]) -> None:
-        self._finish(place, requests, done)
-        self._serve(place)
+    def _go_on(self, batch: _Batch[J], done: Future[Sequence[J]]) -> None:
+        if self._end(batch, done):
+            self._serve(batch.place)
 
     def _first(self, place: Hashable) -> list[J]:
         """Return the requests whose turn it is, except late ones. End an empty queue."""
@@ -121,14 +138,19 @@ class PartitionQueues(Generic[J]):
             if in_time:
                 return in_time
 
-    def _finish(self, place: Hashable, requests: Sequence[J], done: Future[Sequence[J]]) -> None:
+    def _end(self, batch: _Batch[J], done: Future[Sequence[J]]) -> bool:
+        """End *batch* with its result; false if an interrupt has ended it before."""
         error = done.exception()
-        if error is None:
-            with self._lock:
-                self._queues[place].extendleft(reversed(done.result()))
-            return
-        for request in requests:
-            fail(request.answer, error)
+        with self._lock:
+            if batch.has_ended:
+                return False
+            batch.has_ended = True
+            if error is None:
+                self._queues[batch.place].extendleft(reversed(done.result()))
+        if error is not None:
+            for request in batch.requests:
+                fail(request.answer, error)
+        return True
 
 
 def _of_an_age(requests: list[J], now: float) -> tuple[list[J], list[J]]:

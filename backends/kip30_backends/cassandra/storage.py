@@ -22,7 +22,7 @@ from kip30.driver.kit import refusals
 from kip30.driver.kit.future_chaining import all_of, attempt, gathered, or_unknown, then
 from kip30.driver.kit.futures import Completed, fail, mapped, succeed
 from kip30.driver.records import Condition, Entry, Fence, NamePage, Version, Write, new_nonce
-from kip30.errors import DefiniteError, StoreError
+from kip30.errors import DefiniteError, StoreError, UnavailableError
 from kip30.names import Key
 from kip30_backends.cassandra.calls import Answer, Ask, Calls, acknowledged
 from kip30_backends.cassandra.client.connections import Row, Statement
@@ -337,7 +337,9 @@ class BatchedReads:
     def __init__(self, calls: Calls) -> None:
         """Read with *calls*."""
         self._calls = calls
-        self._queues = PartitionQueues[QueuedRead](calls.timer, _fitting_reads, self._read)
+        self._queues = PartitionQueues[QueuedRead](
+            calls.timer, _fitting_reads, self._read, lost=UnavailableError
+        )
 
     def add(self, namespace: str, names: Sequence[str]) -> Future[list[Entry | None]]:
         """Return the records of up to `MOST` *names*, in their order; None where there is none."""

@@ -8,8 +8,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import pytest
+from typing_extensions import override
 
-from kip30 import ClosedError, UnavailableError
+from kip30 import ClosedError, OutcomeUnknownError, UnavailableError
 from kip30.driver.kit.futures import Completed, failed
 from kip30.driver.kit.timer import Timer
 from kip30_backends.cassandra.partition_queue import ClaimQueues, PartitionQueues
@@ -124,10 +125,47 @@ def test_a_long_line_takes_no_deep_stack(turns: ClaimQueues) -> None:
     assert sum(one.result(1) for one in waiting) == 5000
 
 
+def test_an_interrupt_of_a_caller_stops_no_later_request(turns: ClaimQueues) -> None:
+    interrupted = list[Future[int]]()
+
+    def interrupt(_: float) -> Future[int]:
+        interrupted.append(turns.take("here", lambda _: Completed(1), soon()))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        turns.take("here", interrupt, soon())
+    assert interrupted[0].result(0) == 1
+    assert turns.take("here", lambda _: Completed(2), soon()).result(0) == 2
+
+
+def test_an_interrupt_right_after_a_request_was_sent_ends_it_once(timer: Timer) -> None:
+    sent: list[Future[Sequence[Job]]] = [_Interrupted(), Future(), Future()]
+    answers = iter(sent)
+    lines: PartitionQueues[Job] = PartitionQueues(timer, _all, lambda *_: next(answers))
+    first, second, third = (Job(soon()) for _ in range(3))
+    with pytest.raises(KeyboardInterrupt):
+        lines.join("here", first)
+    with pytest.raises(OutcomeUnknownError):
+        first.answer.result(0)
+    lines.join("here", second)
+    sent[0].set_result([first])
+    lines.join("here", third)
+    assert next(answers) is sent[2], "the late answer has let the third request pass the second"
+
+
 @dataclass(eq=False)
 class Job:
     until: float
     answer: Future[int] = field(default_factory=Future[int])
+
+
+class _Interrupted(Future[Sequence[Job]]):
+    """Interrupts the caller that adds a callback to it."""
+
+    @override
+    def add_done_callback(self, fn: Callable[[Future[Sequence[Job]]], object]) -> None:
+        super().add_done_callback(fn)
+        raise KeyboardInterrupt
 
 
 def _all(line: deque[Job]) -> list[Job]:
