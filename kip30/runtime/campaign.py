@@ -262,7 +262,7 @@ class Campaign:
         Under the lock, so that a nomination finds the existing watch or begins another one.
         """
         with self._lock:
-            if self._candidacies or self._is_owed() or self._line:
+            if self._candidacies or self._leaving or self._surplus or self._line:
                 self._idle_since = math.inf
                 return
             now = self._now()
@@ -270,8 +270,10 @@ class Campaign:
             is_led = self._vacancies.is_led(self._watch.latest())
             if not (self._retired or is_led) and now < self._idle_since + _LINGER_SECONDS:
                 return
-            self._idle_since = math.inf
             self._watch.end()
+            if self._late_claims:  # they are searched for without a watch
+                return
+            self._idle_since = math.inf
             self._store.unregister(self)
             self._is_kept = False
             if self._retired:
@@ -303,10 +305,8 @@ class Campaign:
 
     def _needs_watch(self) -> bool:
         candidacies = list(self._candidacies.values())
-        return (
-            self._line.is_near()
-            or self._is_owed()
-            or any(one.leadership or one.uncertain or not one.tried.done() for one in candidacies)
+        return self._line.is_near() or any(
+            one.leadership or one.uncertain or not one.tried.done() for one in candidacies
         )
 
     def _end_lost_terms(self) -> None:

@@ -7,11 +7,9 @@ from kip30.driver.kit import refusals
 from kip30.driver.kit.refusals import OtherRecordError
 from kip30.driver.records import Claim, Kind, Snapshot, Target, new_nonce
 from kip30.errors import DefiniteError, Kip30Error, MemberExistsError, OutcomeUnknownError
-from kip30.runtime.late_claims import LATE_SECONDS, forget_at
+from kip30.runtime.late_claims import SEARCH_PAUSE, forget_at, search_pause
 from kip30.runtime.lost_answers import Wait, given_back, insist
 from kip30.runtime.open_store import OpenStore
-
-_SEARCH_PAUSE = 1.0
 
 
 class Granted(NamedTuple):
@@ -114,9 +112,10 @@ class MemberClaims:
         late = self._unresolved = self._unresolved or self._unanswered
         if late is None:
             return None
-        pause = self._search_pause(self._forget_at - self._store.context.clock.now())
+        context = self._store.context
+        pause = search_pause(context, self._forget_at - context.clock.now())
         wait = self._store.asking()
-        nonces = wait(self._store.late_claim_reads.nonces(self._group, pause or _SEARCH_PAUSE))
+        nonces = wait(self._store.late_claim_reads.nonces(self._group, pause or SEARCH_PAUSE))
         # That may be from before a release, and then the look-up would claim again: so it is read
         # again.
         if nonces.get(self._id) == late.nonce and self._holder(wait) == late.nonce:
@@ -159,11 +158,3 @@ class MemberClaims:
     def _snapshot(self, wait: Wait) -> Snapshot:
         target = Target(Kind.MEMBER, self._group, self._id)
         return wait(self._store.backend.observe.snapshot(target))
-
-    def _search_pause(self, left_seconds: float) -> float | None:
-        """Return a short pause first, while a late request is most likely to arrive."""
-        if left_seconds <= 0:
-            return None
-        session_seconds = self._store.context.session_timeout_seconds
-        is_new = left_seconds > LATE_SECONDS - session_seconds
-        return _SEARCH_PAUSE if is_new else max(_SEARCH_PAUSE, session_seconds)

@@ -23,6 +23,7 @@ from kip30.driver.clock import ManualClock
 from kip30.driver.records import new_nonce
 from kip30.runtime import campaign
 from kip30.runtime.candidacy import Candidacy
+from kip30.runtime.candidate_line import CandidateLine
 from kip30_conformance.driver_faults import DriverFault, Effect
 from kip30_conformance.polling import eventually, time_scale
 
@@ -103,6 +104,29 @@ def test_a_claim_that_arrives_after_its_term_is_taken_back(
     election.resign("a")
     eventually(has_arrived)
     eventually(lambda: other.leader_election("s").get_leader() is None)
+
+
+@pytest.mark.parametrize("waiting", [[], ["c"]], ids=["idle", "a candidate waits far behind"])
+def test_a_late_claim_is_found_though_the_service_is_not_watched(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, waiting: list[str]
+) -> None:
+    """Otherwise an outage let all clients that gave up in it watch each hand-over of a lock."""
+    monkeypatch.setattr(CandidateLine, "is_near", lambda line: line._position is None)
+    client, other = open_client(), open_client()
+    leads, election = other.leader_election("s"), client.leader_election("s")
+    leads.nominate("b", "x")
+    faults(client).arrive_late("election.claim", 5)
+    assert not election.nominate("a", "x")
+    for candidate in waiting:
+        election.nominate(candidate, "x")
+    election.resign("a")
+    eventually(lambda: election._campaign._watch.feed is None)
+    assert not has_arrived()
+    leads.resign("b")
+    eventually(has_arrived)
+    eventually(lambda: other.leader_election("s").get_leader() is None)
+    assert election._campaign._watch.feed is None
+    assert election._campaign._late_claims
 
 
 def test_a_late_claim_is_not_looked_up_in_a_state_from_before_the_release(
