@@ -6,7 +6,6 @@ A test's folder gives its size, unless a marker of its own does; see CONTRIBUTIN
 """
 
 from collections.abc import Iterable
-from pathlib import PurePath
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ def size_of(item: pytest.Item) -> str:
     names = _markers(item)
     if names & {SMALL, MEDIUM}:
         return MEDIUM if MEDIUM in names else SMALL
-    parts = _path(item).parts
+    parts = _parts(item)
     return SMALL if "unit" in parts and parts[-2] in _SMALL_FOLDERS else MEDIUM
 
 
@@ -66,17 +65,18 @@ def freezes(item: pytest.Item) -> bool:
 
 def is_of_suite(item: pytest.Item) -> bool:
     """Return whether *item* is of the conformance suite."""
-    return _path(item).parent.name == "conformance" and "unit" not in _path(item).parts
+    return _is_in(item, "conformance")
 
 
 def is_of_pipeline(item: pytest.Item) -> bool:
     """Return whether *item* runs jobs of the pipeline."""
-    return _path(item).parent.name == "pipeline" and "unit" not in _path(item).parts
+    return _is_in(item, "pipeline")
 
 
 def store_of(item: pytest.Item) -> str | None:
     """Return the store whose servers *item* uses, by the place of its file."""
-    names = {_path(item).parent.name, _path(item).stem.removeprefix("test_")}
+    *_, folder, file = _parts(item)
+    names = folder, file.removeprefix("test_").removesuffix(".py")
     return next((store for store in STORES if store in names), None)
 
 
@@ -84,5 +84,11 @@ def _markers(item: pytest.Item) -> set[str]:
     return {marker.name for marker in item.iter_markers()}
 
 
-def _path(item: pytest.Item) -> PurePath:
-    return PurePath(item.path)
+def _is_in(item: pytest.Item, folder: str) -> bool:
+    """Return whether *item* is in the *folder* below `tests`, and not in that of unit tests."""
+    parts = _parts(item)
+    return parts[-2] == folder and "unit" not in parts
+
+
+def _parts(item: pytest.Item) -> tuple[str, ...]:
+    return item.path.parts  # all tests of a file have one path, which keeps its parts
