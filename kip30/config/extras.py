@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -27,8 +26,10 @@ def how_to_install(extra: str) -> str:
 
 
 def _source() -> dict[str, Any]:
+    from importlib import metadata  # noqa: PLC0415  a quarter of kip30's own import
+
     try:
-        written = distribution("kip30").read_text("direct_url.json")
-    except PackageNotFoundError:
+        written = metadata.distribution("kip30").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
         written = None
     return json.loads(written) if written else {}

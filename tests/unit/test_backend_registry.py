@@ -466,8 +466,9 @@ def test_with_nothing_named_a_store_with_a_fault_of_its_own_is_not_passed_over(s
 # -- what an import costs
 
 
-@pytest.mark.parametrize("module", ["kip30.config", "kip30.runtime.backend_registry"])
+@pytest.mark.parametrize("module", ["kip30", "kip30.config", "kip30.runtime.backend_registry"])
 def test_importing_does_not_import_the_slow_libraries(module: str) -> None:
-    code = f"import sys, {module}; print({{'stevedore', 'javaproperties'}} & sys.modules.keys())"
+    slow = {"stevedore", "javaproperties", "importlib.metadata"}
+    code = f"import sys, {module}; print({slow} & sys.modules.keys())"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "set()\n"
