@@ -1,11 +1,15 @@
 """The verbs of a peer for coordinators: it takes part in groups and works on items."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from kip30 import PluginLocator
-from kip30_conformance.clients.item_coordinator import ItemCoordinator, Offer, quick_config
-from kip30_conformance.clients.item_work import ItemWork
 from kip30_conformance.clients.signal_trap import SignalTrap
+
+if TYPE_CHECKING:  # most peers never take part, and it takes a third of their start to import
+    from kip30_conformance.clients.item_coordinator import ItemCoordinator
+    from kip30_conformance.clients.item_work import ItemWork
 
 
 class CoordinatorVerbs:
@@ -27,12 +31,15 @@ class CoordinatorVerbs:
         config: dict[str, Any] | None = None,
     ) -> str:
         """Start a member, which this process calls *name*, and return its member id."""
-        one = ItemCoordinator(
+        from kip30_conformance.clients import item_coordinator  # noqa: PLC0415  see above
+        from kip30_conformance.clients.item_work import ItemWork  # noqa: PLC0415  see above
+
+        one = item_coordinator.ItemCoordinator(
             self._locator,
             group,
             count=count,
-            offer=Offer(**(offer or {})),
-            config=quick_config(self._locator, **(config or {})),
+            offer=item_coordinator.Offer(**(offer or {})),
+            config=item_coordinator.quick_config(self._locator, **(config or {})),
         )
         self._workers[name] = ItemWork(one)
         one.start()
@@ -71,9 +78,13 @@ class CoordinatorVerbs:
 
     def start_crowd(self, group: str, number: int, *, count: int, config: dict[str, Any]) -> None:
         """Start a number of members, which work on nothing."""
-        settings = quick_config(self._locator, **config)
+        from kip30_conformance.clients import item_coordinator  # noqa: PLC0415  see above
+
+        settings = item_coordinator.quick_config(self._locator, **config)
         for _ in range(number):
-            one = ItemCoordinator(self._locator, group, count=count, config=settings)
+            one = item_coordinator.ItemCoordinator(
+                self._locator, group, count=count, config=settings
+            )
             self._crowd.append(one)
             one.start()
 
