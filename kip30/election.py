@@ -96,7 +96,8 @@ class LeaderElection(Handle, Generic[T]):
             InvalidNameError, CodecError, ValueTooLargeError, UsageError: Nothing was sent.
             AlreadyNominatedError: It is nominated on this handle with other data or callbacks.
                 That nomination stays as it is: `resign` it first.
-            AuthenticationError, StoreError: The store refuses the claim. Not nominated.
+            AuthenticationError, StoreError: The store refuses the claim. Not nominated. A refusal
+                after this has returned is retried: the candidate stays eligible.
         """
         candidacy = self._candidacy(candidate, data, on_elected, on_lost)
         kept = self._campaign.add(candidacy)
@@ -242,8 +243,10 @@ class LeaderElection(Handle, Generic[T]):
 
     def _tried(self, candidacy: Candidacy, seconds: float) -> bool:
         """Wait up to *seconds* for the first attempt of *candidacy*; return whether it leads."""
-        if not wait([candidacy.tried], seconds).done:
-            return False
+        try:
+            wait([candidacy.tried], seconds)
+        finally:
+            candidacy.first_attempt_done()
         candidacy.tried.result()
         return candidacy.leads()
 

@@ -232,9 +232,13 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         async with self._bridge.turns as until:
             kept = await self._bridge.finish(self._bridge.submit(add), OutcomeUnknownError, until)
             left = min(seconds, until - asyncio.get_running_loop().time())
-            with suppress(LateError):
+            try:
                 await outcome(kept.tried, max(0.0, left), shared=True)
                 self._bridge.turns.answered()
+            except LateError:
+                pass
+            finally:
+                kept.first_attempt_done()
         return kept
 
     async def _withdrawn(self, candidacy: Candidacy) -> None:

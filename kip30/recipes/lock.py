@@ -79,8 +79,8 @@ class LockElection(RecipeHandle, LeaderElection[str]):
             if not (yield from self._nominated(candidacy, deadline, stop)):
                 return None
             yield Await((candidacy.tried,), deadline.first_try_until)
-            if candidacy.tried.done():
-                candidacy.tried.result()
+            candidacy.first_attempt_done()
+            candidacy.tried.result()
             while not candidacy.leads() and self.now() < deadline.until:
                 term = self._campaign.elected(candidacy.candidate)
                 yield Await((term, *stop), deadline.until)

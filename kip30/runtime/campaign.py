@@ -439,9 +439,10 @@ class Campaign:
         try:
             answer = self._ask(claimant)
         except _HOPELESS as error:
-            if candidacy.tried.done():
+            # `nominate` raises it. Nobody waits for the error of a later attempt: it is retried.
+            if not candidacy.first_attempt_done(error):
                 raise
-            self._drop(candidacy, error)
+            self.withdraw(candidacy)
             return
         if isinstance(answer, Claim):
             self._won(claimant, answer)
@@ -477,11 +478,6 @@ class Campaign:
             raise
         candidacy.uncertain = False
         return answer
-
-    def _drop(self, candidacy: Candidacy, error: Kip30Error) -> None:
-        """Withdraw a candidate that the store refuses: its nomination raises *error*."""
-        candidacy.first_attempt_done(error)
-        self.withdraw(candidacy)
 
     def _won(self, candidacy: Candidacy, claim: Claim) -> None:
         term = Leadership(

@@ -1,7 +1,7 @@
 """One candidate's nomination and the terms it leads."""
 
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -260,9 +260,17 @@ class Candidacy:
         self.elected.close()
         self.lost.close()
 
-    def first_attempt_done(self, error: Kip30Error | None = None) -> None:
-        """Let `nominate` return, or raise *error*."""
-        if error is None:
-            succeed(self.tried, None)
-        else:
-            fail(self.tried, error)
+    def first_attempt_done(self, error: Kip30Error | None = None) -> bool:
+        """Let `nominate` return, or raise *error*; false if the first attempt was over before.
+
+        It is over, too, when nobody waits for it any longer: an error that comes then would
+        withdraw the candidate without notice, so it is retried as a later one is.
+        """
+        try:
+            if error is None:
+                self.tried.set_result(None)
+            else:
+                self.tried.set_exception(error)
+        except InvalidStateError:
+            return False
+        return True

@@ -191,6 +191,26 @@ def test_an_authentication_error_fails_the_nomination(
         election.resign("a")
 
 
+def test_a_refusal_after_the_nomination_has_returned_is_retried(
+    client: PluginLocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`nominate` has returned false, so nobody would see the error that withdraws the candidate."""
+    refused = threading.Event()
+
+    def refuse(*_: object) -> None:
+        refused.set()
+        raise AuthenticationError("no such right")
+
+    election = client.leader_election("s")
+    faults(client).fail("election.claim", times=None)
+    assert not election.nominate("a", "x")
+    with monkeypatch.context() as patch:
+        patch.setattr(faults(client), "apply", refuse)
+        assert refused.wait(30)
+    faults(client).clear()
+    assert election.wait_elected("a", 30) is not None
+
+
 def test_a_campaign_goes_on_after_an_unexpected_error(
     client: PluginLocator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
