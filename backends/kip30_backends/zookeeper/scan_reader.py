@@ -217,6 +217,10 @@ class Part(NamedTuple):
         """Return whether the node at *path* is in this part."""
         return self.begin <= place_of(path) < self.end
 
+    def begins_below(self, path: str) -> bool:
+        """Return whether this part begins among what is below *path*, which is before it."""
+        return self.begin.startswith(place_of(path) + _BELOW)
+
     def among(self, path: str, names: Sequence[str]) -> Sequence[str]:
         """Return which of *names*, the sorted children of *path*, are in this part or above it."""
         top = place_of(path) + _BELOW

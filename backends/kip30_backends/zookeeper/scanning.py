@@ -162,8 +162,10 @@ class _Visit:
                 self.refuse([path])
             elif node is not None:
                 record = self._nodes.read(path, node)
-                if record is not None and self._part.has(path):
-                    self._add(record)
+                if isinstance(record, Rejected) and self._hides(path):
+                    self._rejected.append(record)
+                elif isinstance(record, Row) and self._part.has(path):
+                    self._rows.append(record)
                 if node.stat.children and not isinstance(record, Rejected):
                     self.parents.append((path, node.stat.children))
 
@@ -175,18 +177,19 @@ class _Visit:
         """
         _require_readable(paths, self._nodes)
         self._rejected += [
-            self._nodes.reject(path, _UNREADABLE) for path in paths if self._part.has(path)
+            self._nodes.reject(path, _UNREADABLE) for path in paths if self._hides(path)
         ]
 
     def page(self) -> Page | None:
         """Return the present page, if there is anything on it."""
         return Page.of(self._rows, self._rejected) if self._rows or self._rejected else None
 
-    def _add(self, record: Row | Rejected) -> None:
-        if isinstance(record, Row):
-            self._rows.append(record)
-        else:
-            self._rejected.append(record)
+    def _hides(self, path: str) -> bool:
+        """Return whether *path*, which is not visited further, or anything below is in this part.
+
+        A part may begin below a node that could be read when the part before was scanned.
+        """
+        return self._part.has(path) or self._part.begins_below(path)
 
 
 def _all_places(reader: Reader, nodes: ScanView) -> Iterator[tuple[str, int]]:

@@ -146,6 +146,31 @@ def test_unreadable_nodes_are_rejected(
 
 
 @pytest.mark.parametrize("layout", [Layout.KIP30, Layout.RAW])
+def test_a_node_that_becomes_unreadable_between_two_spans_hides_what_is_below(
+    open_client: Open,
+    open_scanner: OpenScanner,
+    hide: Callable[[str], object],
+    namespace: str,
+    layout: Layout,
+) -> None:
+    """Otherwise the keys of the later span would count as deleted."""
+    open_client().storage().put_many({f"n/k{number}": "v" for number in range(9)})
+    under = f"/{namespace}/kv" if layout is Layout.RAW else ""
+    scanner = open_scanner(View(layout=layout, under=under))
+    at = scanner.position()
+    first, *others = scanner.plan(at, 3)
+    assert others
+    list(scanner.scan(first, at))
+    hide(f"/{namespace}/kv/n")
+    for span in others:
+        (page,) = scanner.scan(span, at)
+        (rejected,) = page.rejected
+        assert rejected.key.endswith(b"n")
+        assert rejected.prefix is not None
+        assert rejected.prefix.endswith(b"n/")
+
+
+@pytest.mark.parametrize("layout", [Layout.KIP30, Layout.RAW])
 def test_a_view_that_is_all_unreadable_is_an_error(
     open_client: Open,
     open_scanner: OpenScanner,
