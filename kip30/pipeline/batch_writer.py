@@ -1,5 +1,6 @@
 """One batch of writes: read, send, read what was refused, and settle lost answers."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
@@ -29,6 +30,9 @@ from kip30.pipeline.write_decisions import (
 )
 from kip30.runtime.deadline_wait import DeadlineWait
 from kip30.runtime.lost_answers import Wait, settle
+
+_MOST_IN_ONE_READ = 200
+"""Number of keys in a read: one answer has all their values, which may be large, in time."""
 
 _ROUNDS = 3
 """Maximum number of sends of a write whose refusal does not match what is read afterwards."""
@@ -85,14 +89,22 @@ class BatchWriter:
 
     def _look(self, batch: "_Batch", rule: Rule, asked: Writes) -> None:
         """Decide by *rule*, and by the records at their keys, about the writes *asked*."""
+        unread = deque(asked.items())
+        batch.refused = {}
+        while unread and not self.silence:
+            some = [unread.popleft() for _ in range(min(len(unread), _MOST_IN_ONE_READ))]
+            self._look_at(batch, rule, some)
+        if self.silence:
+            batch.fail([number for number, _ in unread], self.silence)
+
+    def _look_at(self, batch: "_Batch", rule: Rule, asked: Sequence[tuple[int, Write]]) -> None:
         found: Sequence[Found] = ()
         try:
-            found = self._read([write.key for write in asked.values()])
+            found = self._read([write.key for _, write in asked])
         except Kip30Error as error:
-            batch.fail(asked, error)
+            batch.fail([number for number, _ in asked], error)
             self._note_silence([error])
-        batch.refused = {}
-        for (number, write), one in zip(list(asked.items()), found, strict=False):
+        for (number, write), one in zip(asked, found, strict=False):
             batch.met = batch.met or one is not None
             decision = rule(write, one)
             if isinstance(decision, Decision):

@@ -104,6 +104,27 @@ def test_a_batch_that_is_replayed_writes_nothing(filled: PluginLocator, requests
     assert again[3].outcome is WriteOutcome.SAME  # of a deletion nothing is left to know it by
 
 
+def test_existing_records_are_read_in_parts(client: PluginLocator, requests: Requests) -> None:
+    """One response has all values of a part: many large ones would not arrive in time."""
+    changes = [Replacement(f"k{number}", None, "s", ANY) for number in range(700)]
+    assert set(outcomes(replace(client, *changes))) == {WriteOutcome.SAME}
+    reads, _ = requests.counted()
+    assert sum(reads) == 700
+    assert max(reads) <= 200
+
+
+def test_no_further_part_is_read_once_the_store_does_not_answer(
+    client: PluginLocator, requests: Requests
+) -> None:
+    changes = [Replacement(f"k{number}", None, "s", ANY) for number in range(700)]
+    writer = Applier(client.backend, "r", seconds=10)
+    writer.replace(changes[:1])
+    faults(client).fail("storage.read", times=1)
+    requests.counted()
+    assert set(outcomes(writer.replace(changes))) == {WriteOutcome.UNKNOWN}
+    assert requests.counted() == ([200], [])
+
+
 def test_the_next_batch_replaces_the_one_before(filled: PluginLocator) -> None:
     replace(filled, *FEED)
     applied = replace(filled, Replacement("new", b"2", "s7", ANY))
