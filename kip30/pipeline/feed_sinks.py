@@ -131,7 +131,12 @@ class StoreSink:
             slots=tasks,
         )
         last = last_changes(rows, tasks)
-        return _judged(writing.outcomes(last, self._change).collect())
+        try:
+            return _judged(writing.outcomes(last, self._change).collect())
+        except Exception:
+            if self._leader is not None:
+                self._leader.end_term()
+            raise
 
     def close(self) -> None:
         """Let another process drive the run."""

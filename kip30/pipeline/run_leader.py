@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from typing_extensions import override
 
@@ -13,7 +13,12 @@ from kip30.driver import Capability
 from kip30.driver.closeable import Closeable
 from kip30.driver.records import Fence, new_nonce
 from kip30.election import LeaderElection
-from kip30.errors import NotElectedError, UnsupportedError
+from kip30.errors import (
+    NotElectedError,
+    NotNominatedError,
+    OutcomeUnknownError,
+    UnsupportedError,
+)
 from kip30.locator import PluginLocator
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.store_identity import open_target
@@ -64,9 +69,9 @@ def drive(config: StoreConfig, run: str, store: str) -> Generator["RunLeader"]:
 class RunLeader(Closeable):
     """Drives a run until it is closed, in one term after another. One thread uses an object.
 
-    A term ends when the store did not respond for too long. Then this stands for election again, so
-    a job that runs for days needs no restart. Writes that carry the fence of a former term are
-    refused by the store, in whichever process.
+    A term ends when the store did not respond for too long, or by `end_term`. Then this stands for
+    election again, so a job that runs for days needs no restart. Writes that carry the fence of a
+    former term are refused by the store, in whichever process.
     """
 
     def __init__(self, locator: PluginLocator, run: str, *, patience_seconds: float = 30.0) -> None:
@@ -89,11 +94,11 @@ class RunLeader(Closeable):
         self._run = run
         self._elected = threading.Event()
         self._patience = patience_seconds
-        process = f"{socket.gethostname()}-{os.getpid()}"
-        self._name = f"{process}-{new_nonce()}"
+        self._process = f"{socket.gethostname()}-{os.getpid()}"
+        self._name = f"{self._process}-{new_nonce()}"
         self._election: LeaderElection[str] = locator.leader_election(service_of(run))
         try:
-            self._election.nominate(self._name, process, on_elected=self._note)
+            self._nominate()
         except BaseException:
             self._election.close()
             raise
@@ -120,6 +125,22 @@ class RunLeader(Closeable):
                 return Fence(term.service, term.epoch)
             if not self._elected.wait(max(0.0, until - time.monotonic())):
                 raise NotElectedError(self._refusal())
+
+    def end_term(self) -> None:
+        """Resign, and stand for election again, after writes whose outcomes are unknown.
+
+        A request that is still under way may be applied after later writes of its key. The store
+        refuses it once `fence` has returned the fence of the next term.
+
+        Raises:
+            AuthenticationError, StoreError: The store will not take the next nomination.
+        """
+        with suppress(NotNominatedError, OutcomeUnknownError):
+            self._election.resign(self._name)
+        self._nominate()
+
+    def _nominate(self) -> None:
+        self._election.nominate(self._name, self._process, on_elected=self._note)
 
     def _note(self, _term: object) -> None:
         self._elected.set()

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from kip30 import PluginLocator
 from kip30.pipeline import restore_and_migrate
 from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.restore_and_migrate import RestoreOptions
+from kip30.pipeline.run_leader import service_of
 from kip30.pipeline.store_config import StoreConfig
 from kip30_conformance.polling import eventually
 from tests.unit.consul.admin import Admin
@@ -73,19 +75,26 @@ def test_a_rejected_record_of_a_snapshot_is_a_finding_and_is_not_written(
 def test_writes_without_an_answer_are_decided_again(
     spark: SparkSession, stores: Stores, tmp_path: Path
 ) -> None:
-    """P16: a wave with such writes is not done."""
+    """P16: a wave with such writes is not done, and is repeated in another term.
+
+    A request that is still under way then has an outdated fence.
+    """
     source = taken(spark, stores, tmp_path, rows=50)
     target = stores.config("embedded", "still")
     target.write_text(f"{target.read_text()}plugin.operation.timeout.ms={TIMEOUT * 1000:.0f}\n")
     fill(target, {})
     with ThreadPoolExecutor() as pool:
         freezing = pool.submit(freeze, target)
-        report = restored(spark, source, target, rate=40.0, fence=False)
+        report = restored(spark, source, target, rate=40.0)
         freezing.result()
     (wave,) = report.waves
     assert (report.ending, wave["attempts"]) == (JobEnding.DONE, 2)
     assert [report.counts[name] for name in ("written", "unknown")] == [len(VALUES), 0]
     assert contents(target, list(VALUES)) == VALUES
+    with PluginLocator().startup(target) as locator:
+        election = locator.leader_election(service_of(report.run))
+        with election.lead("next", "", timeout_seconds=60) as term:
+            assert term.epoch == 3
 
 
 TIMEOUT = 1.0

@@ -60,6 +60,27 @@ def test_a_lost_term_is_followed_by_another_one(client: PluginLocator) -> None:
         assert [one.outcome for (one,) in outcomes] == [WriteOutcome.FENCED, WriteOutcome.WRITTEN]
 
 
+def test_a_late_write_of_a_term_that_was_ended_is_refused(client: PluginLocator) -> None:
+    with RunLeader(client, "r") as driver:
+        fence = driver.fence()
+        driver.end_term()
+        following = driver.fence()
+        assert following.epoch > fence.epoch
+        outcomes = [
+            Applier(client.backend, "r", seconds=10, fence=one).create([NewRecord("k", b"", "1")])
+            for one in (fence, following)
+        ]
+        assert [one.outcome for (one,) in outcomes] == [WriteOutcome.FENCED, WriteOutcome.WRITTEN]
+
+
+def test_a_term_is_ended_while_no_answer_comes(client: PluginLocator) -> None:
+    with RunLeader(client, "r") as driver:
+        fence = driver.fence()
+        faults(client).lose_answers("election.release", times=2)
+        driver.end_term()
+        assert driver.fence().epoch > fence.epoch
+
+
 def test_a_store_without_fences_is_refused(
     client: PluginLocator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
