@@ -1,7 +1,7 @@
 """The job ``repair``: make the right side of a diff, a store, like the left one."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from kip30.driver.records import Fence
 from kip30.errors import Kip30Error, UsageError
 from kip30.pipeline.bulk_write import OUTCOMES, BulkWrite, outcome_counts, outcome_findings
-from kip30.pipeline.comparison import LEFT, RIGHT, UNSETTLED
+from kip30.pipeline.comparison import LEFT, RIGHT, SIDES, UNSETTLED
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.job_errors import IncompleteRunError, JobFailedError
 from kip30.pipeline.manifest import DataFile
@@ -111,6 +111,7 @@ def run(spark: SparkSession, options: RepairOptions, progress: Progress | None =
     before the first write, so a change there during the writes is not seen.
 
     The ending is `JobEnding.DONE` if the sides were equal or, as far as the diff can tell, are now.
+    A record that the diff could not read is a finding, because it was not compared.
 
     Raises:
         UsageError: The arguments contradict each other; the diff is not done, or of something that
@@ -249,10 +250,23 @@ class _Repair:
         manifest = self._run.manifest
         rows = sum(counts.get(action, 0) for action in ACTIONS)
         manifest.waves = [only_wave(files, rows, time.monotonic() - self._begun)]
-        manifest.counts = {**counts, UNSETTLED: self._unsettled}
-        is_left = findings or self._unsettled or counts.get("extra")
+        unread = {f"{side}_rejected": self._unread(side) for side in SIDES}
+        manifest.counts = {**counts, UNSETTLED: self._unsettled, **unread}
+        found = [*self._findings_of_diff(), *findings][:MOST_FINDINGS]
+        is_left = found or self._unsettled or counts.get("extra")
         ending = JobEnding.FINDINGS if is_left else JobEnding.DONE
-        return conclude(self._run, Report.of(manifest, ending, findings))
+        return conclude(self._run, Report.of(manifest, ending, found))
+
+    def _unread(self, side: str) -> int:
+        """Return how many records the diff could not read on *side*, or has no key for."""
+        return self._diff.manifest.counts.get(f"{side}_rejected", 0)
+
+    def _findings_of_diff(self) -> Iterator[dict[str, str]]:
+        """Yield what the diff could not compare, so that nobody knows whether it is equal."""
+        for side in SIDES:
+            if number := self._unread(side):
+                detail = f"{number} on the {side} side could not be compared: see the diff's report"
+                yield {"key": "", "outcome": "rejected", "detail": detail}
 
     def _incomplete(self, reason: str) -> Report:
         return Report.of(self._run.manifest, JobEnding.INCOMPLETE, reason=reason)

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from kip30 import BYTES, PluginLocator, UsageError
 from kip30.config import load
+from kip30.driver.records import Kind
 from kip30.driver.scanning import View
 from kip30.pipeline import diff, repair, snapshot
 from kip30.pipeline.diff import DiffOptions
@@ -19,6 +20,7 @@ from kip30.pipeline.repair import RepairOptions
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import read_manifest
 from kip30.runtime.resolution import scanner
+from kip30_conformance.neighbour.base import Spot
 
 from .manifests import expect_done_with_the_report
 from .stores import Stores, contents, fill, stores_in
@@ -149,6 +151,26 @@ def test_a_key_that_the_left_side_has_by_now_is_not_deleted(
     assert counted(report, "written", "conflict") == [5, 1]
     assert [one["key"] for one in report.findings] == ["right-empty"]
     assert contents(right, KEYS) == LEFT | {"right-empty": b""}
+
+
+def test_a_record_that_the_diff_could_not_read_is_a_finding(
+    spark: SparkSession, stores: Stores, tmp_path: Path
+) -> None:
+    """It was not compared, so nobody knows whether the sides are equal now."""
+    left, right = filled(stores, "damaged", {"n/k": b"1"}), filled(stores, "without", {})
+    with stores.neighbour("embedded", "damaged") as neighbour:
+        spot = Spot(Kind.VALUE, "n", "k")
+        neighbour.write(spot, neighbour.foreign(b"foreign"))
+    of = compared(spark, left, right, tmp_path / "diff")
+    report = repaired(spark, of, tmp_path / "run", apply=True)
+    assert counted(report, "written", "unsettled", "left_rejected", "right_rejected") == [
+        0,
+        0,
+        1,
+        0,
+    ]
+    assert [(one["key"], one["outcome"]) for one in report.findings] == [("", "rejected")]
+    assert report.ending is JobEnding.FINDINGS
 
 
 @pytest.mark.large
