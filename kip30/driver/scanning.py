@@ -85,17 +85,27 @@ class Completeness(Enum):
     """The last one, which may be newer than the end of the span of time asked for."""
 
 
+def _is_number(at: str) -> bool:
+    return at.isascii() and at.isdecimal()
+
+
 class Position(NamedTuple):
     """A moment of a view. Both parts are the store's own words and mean nothing to other stores.
 
     Attributes:
         store: Which store it is a moment of, and which part of it where parts have moments of
             their own; as certain as the store's own identity is.
-        at: Which moment.
+        at: Which moment: a decimal number if later moments of the store have greater ones.
     """
 
     store: str
     at: str
+
+    def precedes(self, other: "Position") -> bool:
+        """Return whether this is known to be a moment before *other*, of the same store."""
+        if self.store != other.store or not (_is_number(self.at) and _is_number(other.at)):
+            return False
+        return int(self.at) < int(other.at)
 
 
 class Span(NamedTuple):

@@ -23,7 +23,13 @@ from kip30.pipeline.progress import FeedProgress, NoProgress, Progress
 from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report, save_report
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.session import slots
-from kip30.pipeline.store_identity import check_same, note_target, open_source, place_of
+from kip30.pipeline.store_identity import (
+    check_same,
+    check_target,
+    open_source,
+    place_of,
+    save_target,
+)
 from kip30.pipeline.tail import ANY_NUMBER, Tail, TailFiles, TailSettings, begin_at
 from kip30.pipeline.tail_thread import Backoff, TailThread
 from kip30.pipeline.wakeup import Wakeup, set_by_interrupt
@@ -73,15 +79,16 @@ def run(
         with set_by_interrupt(stop):
             report = _Feed(spark, options, directory, progress or NoProgress(), stop).run()
             save_report(directory.path, report)
-        _note_given(directory, report)
+        if report.ending is not JobEnding.INCOMPLETE:
+            _note_given(directory, report)
         return report
 
 
 def _note_given(directory: RunDirectory, report: Report) -> None:
     """Note that *report* is given: the next one says the rest.
 
-    Only now, when its file lasts. A call that Ctrl-C ended does not get here, because its exit code
-    tells nothing about findings.
+    Only now, when its file lasts. A call that Ctrl-C ended, or that is incomplete, does not get
+    here, because its exit code tells nothing about findings.
     """
     manifest = directory.manifest
     manifest.reported, manifest.unreported = dict(report.totals), []
@@ -120,12 +127,18 @@ class _Feed:
     def run(self) -> Report:
         scratch = self._run.path / _SCRATCH
         files = TailFiles(journal=self._journal, known=self._known, scratch=scratch)
+        options, manifest = self._options, self._run.manifest
         try:
-            if self._options.target is not None:
-                note_target(self._run, self._options.target, self._options.accept_stores)
+            to = manifest.target
+            if options.target is not None:
+                to = check_target(manifest, options.target, options.accept_stores)
             self._begin(files)
-            self._progress.begin(self._run.manifest)
-            return self._follow(self._tail_of(files))
+            tail = self._tail_of(files)
+            if manifest.target not in {"", to}:  # the other store has nothing of what was applied
+                tail.read_again()
+            save_target(self._run, to)
+            self._progress.begin(manifest)
+            return self._follow(tail)
         finally:
             self._known.close()
             self._sink.close()

@@ -50,6 +50,7 @@ class JournalPosition:
         at: The position behind which changes are still to be read; None before the first listing.
         order: All changes up to this number of the store's are read, too.
         listing: Whether a comparison with the whole view is due, or has begun.
+        listed: The store (`Position.store`) that it has begun with; empty: it has not, or is over.
         reached: When *at* was the present, in seconds since 1970.
         rows: How many rows the journal has had; the next row gets this number.
         gaps: How many of these are gaps.
@@ -58,6 +59,7 @@ class JournalPosition:
     at: Position | None
     order: int = -1
     listing: bool = False
+    listed: str = ""
     reached: float = 0.0
     rows: int = 0
     gaps: int = 0

@@ -13,6 +13,7 @@ from kip30.driver.scanning import ScanDriver, View
 from kip30.errors import UsageError
 from kip30.locator import PluginLocator
 from kip30.pipeline.endpoints import StoreEndpoint
+from kip30.pipeline.manifest import Manifest
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.store_config import StoreConfig
 from kip30.runtime.resolution import Resolved, resolve
@@ -67,16 +68,13 @@ def open_source(
     return resolved.scanner(view, request_seconds=request_seconds)
 
 
-def note_target(
-    directory: RunDirectory, target: StoreEndpoint, accepted: Collection[str] = ()
-) -> None:
-    """Note which store *target* is, or require that it still is the one that was noted.
+def check_target(manifest: Manifest, target: StoreEndpoint, accepted: Collection[str] = ()) -> str:
+    """Return the identity of *target*, if the run may write to it.
 
-    Waves that were written to another store, which is accepted now, are due again. A store that
-    does not offer scanning has no identity that could be compared.
+    A store that does not offer scanning has no identity that could be compared.
 
     Args:
-        directory: The run.
+        manifest: The run.
         target: The store that it writes to.
         accepted: Stores that the run may go on with although it has written to another one.
 
@@ -84,12 +82,24 @@ def note_target(
         UsageError: The target is another store than before, and not accepted. Nothing was changed.
         Kip30Error: It cannot be used.
     """
-    manifest = directory.manifest
     before, now = manifest.target, identity_of(target.config)
     if before and now != before and now not in accepted:
         raise _other_target(target.text, before, now)
+    return now
+
+
+def note_target(
+    directory: RunDirectory, target: StoreEndpoint, accepted: Collection[str] = ()
+) -> None:
+    """Note which store *target* is, once `check_target` has found that the run may write to it."""
+    save_target(directory, check_target(directory.manifest, target, accepted))
+
+
+def save_target(directory: RunDirectory, now: str) -> None:
+    """Note that the run writes to *now*. Waves that were written to another store are due again."""
+    manifest = directory.manifest
+    before, manifest.target = manifest.target, now
     if now != before:
-        manifest.target = now
         if before:
             manifest.waves = []
         directory.save()

@@ -133,13 +133,19 @@ class Tail:
             store.close()
         rmtree(self._scratch, ignore_errors=True)
 
+    def read_again(self) -> None:
+        """Let the next `advance` add every key, as if each were changed, to the journal."""
+        self._known.forget_stamps()
+        self._journal.append([], replace(self._mark, order=-1, listing=True))
+        self._known.apply(self._journal.segment, [])
+
     def advance(self) -> None:
         """Read everything up to the present into the journal.
 
         Raises:
             StoppedError: It was stopped before its end.
-            StoreError: This is another store than the journal's, or more keys are gone than
-                the settings allow. No deletion is in the journal.
+            StoreError: This is another store than the journal's, or an older state of it, or more
+                keys are gone than the settings allow. No deletion is in the journal.
             PositionLostError: The store forgot this moment while it was scanned: repeat.
             Kip30Error: The store cannot be read. What was read before is in the journal.
         """
@@ -147,18 +153,18 @@ class Tail:
         store = self._opened()
         reached = time.time()
         until = self._position(store)
-        mark = self._mark
-        if mark.at is not None and mark.at.store != until.store:
-            warning = self._other_store(mark.at.store, until.store)
+        if warning := self._other_store(until):
             self._known.forget_stamps()
-            self._lose(warning)
+            self._lose(warning, replace(self._mark, at=None), until.store)
         has_log = store.completeness is not None
         if has_log and not self._mark.listing:
             try:
                 self._read_log(store, until)
             except PositionLostError as error:
-                self._lose(str(error))
+                self._lose(str(error), self._mark, until.store)
         if not has_log or self._mark.listing:
+            if self._mark.listing and not self._mark.listed:
+                self._flush(replace(self._mark, listed=until.store))
             self._compare(store, until)
         self._finish(JournalPosition(at=until, reached=reached))
 
@@ -227,18 +233,30 @@ class Tail:
         self._known.note_readable(change.key)
         self._add(JournalRow(change.key, change.row, change.order))
 
-    def _other_store(self, before: str, now: str) -> str:
-        """Return the warning about another store, if it is accepted.
+    def _other_store(self, until: Position) -> str:
+        """Return the warning about a source that is not what it was, if it is accepted.
+
+        It is another store, or an older state of this one. Empty: it is neither.
 
         Raises:
-            StoreError: It is not.
+            StoreError: It is not accepted.
         """
+        at, now = self._mark.at, until.store
+        before = self._mark.listed or (now if at is None else at.store)
+        if before != now:
+            found = f"the source is another store than before: it was {before}, and is {now}"
+        elif at is not None and until.precedes(at):
+            found = (
+                f"the source was at {at.at}, and is at {until.at}: it was restored, or made anew"
+            )
+        else:
+            return ""
         if now not in self._settings.accepted_stores:
             raise StoreError(
-                f"the source is another store than before: it was {before}, and is {now}; check its"
-                f" configuration, or give --accept-store '{now}' to follow this one from now on"
+                f"{found}; check its configuration, or give --accept-store '{now}' to follow this"
+                " one from now on"
             )
-        return f"the source was the store {before}, and is {now}"
+        return found
 
     def _check_deletions(self, known: int) -> None:
         """Raise if too many are gone of the keys *known* before the scan: new ones do not count."""
@@ -252,11 +270,11 @@ class Tail:
             " be deleted at once: check the source, or give --max-delete a greater number"
         )
 
-    def _lose(self, reason: str) -> None:
-        """Note that changes are missing, and that a comparison is due."""
+    def _lose(self, reason: str, mark: JournalPosition, store: str) -> None:
+        """Note that changes after *mark* are missing, and that a comparison with *store* is due."""
         self._warn(f"changes are missing, and all keys are compared: {reason}")
         self._entries, self._bytes = [JournalRow(None, None, None, JournalRowKind.GAP)], 0
-        self._flush(replace(self._mark, order=-1, listing=True))
+        self._flush(replace(mark, order=-1, listing=True, listed=store))
 
     def _compare(self, store: ScanDriver, until: Position) -> None:
         """Add the differences between the view and the journal."""

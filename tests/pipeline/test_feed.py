@@ -254,9 +254,13 @@ def test_p56_no_other_store_is_made_equal(
     assert all_of(target) == before
     config.write_text(written)
     target.write_text(re.sub("namespace=.*", "namespace=elsewhere", target.read_text()))
-    with pytest.raises(UsageError, match="not the store that this run wrote to"):
+    with pytest.raises(UsageError, match="not the store that this run wrote to") as refused:
         once(spark, config, tmp_path / "run", target=target)
     assert all_of(target) == {}
+    now = re.findall("--accept-store '([^']*)'", str(refused.value))
+    report = once(spark, config, tmp_path / "run", target=target, accept_stores=now)
+    assert report.ending is JobEnding.DONE
+    assert all_of(target) == VALUES, "all keys are copied to the target that is accepted"
 
 
 def name_another_namespace(config: Path) -> None:
@@ -732,6 +736,16 @@ def test_a_conflict_that_ctrl_c_hides_is_reported_again(
     again = once(spark, source, conflicting, target=target)
     assert again.ending is JobEnding.DONE
     assert (again.counts["conflict"], list(again.findings)) == (0, [])
+
+
+def test_a_conflict_of_an_incomplete_call_is_reported_again(
+    spark: SparkSession, source: Path, target: Path, conflicting: Path
+) -> None:
+    with following(spark, options(source, conflicting, target, resume=True)) as reports:
+        eventually(lambda: read_manifest(conflicting).counts.get("conflict") == 1, within=60)
+    assert (reports[0].ending, reports[0].counts["conflict"]) == (JobEnding.INCOMPLETE, 1)
+    expect_the_conflict(once(spark, source, conflicting, target=target))
+    assert once(spark, source, conflicting, target=target).ending is JobEnding.DONE
 
 
 @pytest.mark.large

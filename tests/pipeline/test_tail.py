@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -325,6 +326,78 @@ def test_p24_a_store_that_was_made_anew_with_equal_versions(tmp_path: Path) -> N
     assert states(rows) == {f"n/k{number}": b"second" for number in range(4)}
 
 
+@pytest.mark.parametrize("store", [store for store in STORES if store != "cassandra"])
+def test_p24_an_older_state_of_the_same_store(stores: Stores, store: str, tmp_path: Path) -> None:
+    """As after a restore from a backup: deletions since then are no deletions of users."""
+    config = stores.config(store, f"t{os.urandom(4).hex()}")
+    fill(config, {"n/k1": b"1", "n/k2": b"1"})
+    at = position_of(config)
+    later = Position(at.store, str(int(at.at) + 10**9))
+    with (
+        tail_in(tmp_path, config, after=later) as tail,
+        pytest.raises(StoreError, match=f"was at {later.at}, .* it was restored"),
+    ):
+        tail.advance()
+    assert journal_rows(tmp_path / "journal") == []
+    settings = TailSettings(accepted_stores=[at.store])
+    with tail_in(tmp_path, config, settings=settings) as tail:
+        tail.advance()
+    advance(tmp_path, config)
+    _expect_one_gap(tmp_path, config)
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_p24_another_store_while_the_first_listing_is_not_done(
+    stores: Stores, tmp_path: Path, *, accepted: bool
+) -> None:
+    first = stores.config("embedded", f"t{os.urandom(4).hex()}")
+    fill(first, {f"n/k{number:02}": b"one" for number in range(60)})
+    tail, settings = tmp_path / "tail", SMALL
+    pages = iter([False] * 3)
+    with (
+        tail_in(tail, first, settings=SMALL, stopped=lambda: next(pages, True)) as opened,
+        pytest.raises(StoppedError),
+    ):
+        opened.advance()
+    assert journal_rows(tail / "journal")
+    other = tmp_path / "other.properties"
+    write_properties(
+        other, {"plugin.backend": "embedded", "plugin.embedded.directory": tmp_path / "store"}
+    )
+    fill(other, {f"n/k{number:02}": b"two" for number in range(5)})
+    if accepted:
+        settings = replace(SMALL, accepted_stores=[position_of(other).store])
+        with tail_in(tail, other, settings=settings) as opened:
+            opened.advance()
+        advance(tail, other)
+        rows = journal_rows(tail / "journal")
+        assert states(rows) == {f"n/k{number:02}": b"two" for number in range(5)}
+        assert gaps(rows) == 1
+        return
+    with (
+        tail_in(tail, other, settings=settings) as opened,
+        pytest.raises(StoreError, match="another store than before"),
+    ):
+        opened.advance()
+
+
+def test_all_keys_are_read_again_into_another_target(config: Path, tmp_path: Path) -> None:
+    values = {f"n/k{number}": b"1" for number in range(20)}
+    fill(config, values)
+    advance(tmp_path, config)
+    before = len(journal_rows(tmp_path / "journal"))
+    for _ in range(2):
+        with tail_in(tmp_path, config, settings=SMALL) as tail:
+            tail.read_again()
+            tail.read_again()
+            tail.advance()
+            tail.advance()
+        rows = journal_rows(tmp_path / "journal")[before:]
+        assert sorted(changes_of(rows)) == sorted(values.items())
+        assert gaps(rows) == 0
+        before += len(values)
+
+
 @pytest.mark.parametrize("store", ["zookeeper", "consul"])
 def test_a_scan_that_finds_little_deletes_nothing(
     stores: Stores, store: str, tmp_path: Path
@@ -417,7 +490,7 @@ def test_files_that_were_copied_at_two_moments_are_refused(embedded: Path, tmp_p
         storage.set("n/k", b"2")
     advance(run, embedded)
     shutil.copy(run / "known.db", copy / "known.db")
-    with pytest.raises(StoreError, match="known keys are as of segment 2, and the journal ends"):
+    with pytest.raises(StoreError, match="known keys are as of segment 3, and the journal ends"):
         advance(copy, embedded)
 
 
@@ -426,7 +499,7 @@ def test_a_tail_stops_between_segments(embedded: Path, tmp_path: Path) -> None:
     fill(embedded, values)
 
     def has_segment() -> bool:
-        return len(list((tmp_path / "journal").glob("*.parquet"))) > 1
+        return len(list((tmp_path / "journal").glob("*.parquet"))) > 2
 
     with (
         tail_in(tmp_path, embedded, settings=SMALL, stopped=has_segment) as tail,
