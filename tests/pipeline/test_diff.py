@@ -28,7 +28,7 @@ from tests.gate.sizes import others_large
 
 from .stores import Stores, fill, stores_in
 
-SAME = {f"n{number % 3}/k{number:03}": b"%d" % number for number in range(60)}
+SAME = {"both-empty": b""} | {f"n{number % 3}/k{number:03}": b"%d" % number for number in range(60)}
 PLANTED_LEFT = {"n0/changed": b"old!", "n1/left": b"here", "left-empty": b"", "é/ü": b"l"}
 PLANTED_RIGHT = {"n0/changed": b"new!", "n2/right": b"here", "right-empty": b"", "é/ü": b"r"}
 PLANTED = {

@@ -409,7 +409,7 @@ def test_nothing_stays_behind(
         take(spark, source, tmp_path / f"out{number}", span_rows=50)
     eventually(lambda: state() <= before, what=f"as before: {before}")
     assert list(temporary.iterdir()) == []
-    kept = {"data", "lock", MANIFEST_NAME, "plan.jsonl"}
+    kept = {"data", "lock", MANIFEST_NAME, "plan.jsonl", "report.json"}
     assert {one.name for one in (tmp_path / "out0").iterdir()} == kept
 
 

@@ -111,7 +111,7 @@ READING: dict[str, Mutant] = {
         (
             "kip30/config/worker_settings.py",
             "return kept\n",
-            "return {key: expand(text, key) for key, text in kept.items()}\n",
+            "return {key: expand(properties[key], key) for key in kept}\n",
         ),
     ),
     "P35-a-written-secret-is-shipped": mutant(
