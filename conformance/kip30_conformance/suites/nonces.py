@@ -98,21 +98,24 @@ class NonceTests(Suite):
         backend.election.release("s", again).result()
         assert not _shown(other, Target(Kind.SERVICE, "s")).entries
 
-    @pytest.mark.parametrize("successor", ["same", "other"])
+    @pytest.mark.parametrize("successor", ["same", "other", "same_nonce"])
     @pytest.mark.parametrize("release", _RELEASES)
     def test_M50_release_of_a_former_claim(
         self, open_client: OpenClient, release: str, successor: str
     ) -> None:
         """Releasing a former claim of an id does not affect a later one, also of the same client.
 
-        Neither does replacing it.
+        Neither does replacing it. A member whose re-join got no answer claims with the same nonce
+        for the rest of its life, so the later claim may have that of the former one.
         """
         first, other = open_client().backend, open_client().backend
-        former = first.membership.claim("g", "m", new_nonce(), b"").result()
+        nonce = new_nonce()
+        former = first.membership.claim("g", "m", nonce, b"").result()
         kept = first.membership.claim("g", "kept", new_nonce(), b"").result()
         _RELEASES[release](first.membership, former)
-        second = first if successor == "same" else other
-        present = second.membership.claim("g", "m", new_nonce(), b"later").result()
+        second = other if successor == "other" else first
+        later = nonce if successor == "same_nonce" else new_nonce()
+        present = second.membership.claim("g", "m", later, b"later").result()
         _RELEASES[release](first.membership, former)
         with pytest.raises(NotMemberError):
             first.membership.replace("g", former, new_nonce(), b"former").result()
