@@ -123,12 +123,12 @@ class Claims:
         self.sessions.forget(holding)
         return self.delete(holding)
 
-    def clear(self, nonce: str, until: float) -> Future[None] | None:
-        """Delete the row with *nonce* if an ended session of this client left it; None if not.
+    def clear(self, nonce: str, version: int, until: float) -> Future[None] | None:
+        """Delete the row of a claim if an ended session of this client left it; None if not.
 
         To be called in the turn of that place.
         """
-        left = self.sessions.former(nonce)
+        left = self.sessions.former(nonce, version)
         return None if left is None else self._deleted(left, until)
 
     def delete(self, holding: Holding, until: float = math.inf) -> Future[None]:
@@ -228,7 +228,7 @@ class Claims:
                 return None
             return all_of([self._deleted(one, until) for one in batch])
 
-        statements = [self.table.delete(one.claim_row, one.entry.nonce) for one in batch]
+        statements = [self.table.delete(one.claim_row, one.entry) for one in batch]
         together = self._calls.statements.batch(statements)
         return self._calls.send(Ask(together, read, writes=True), until)
 
@@ -239,7 +239,7 @@ class Claims:
                 return None
             return self._deleted(holding, until)
 
-        statement = self.table.delete(holding.claim_row, holding.entry.nonce)
+        statement = self.table.delete(holding.claim_row, holding.entry)
         return self._calls.send(Ask(statement, read, writes=True), until)
 
 

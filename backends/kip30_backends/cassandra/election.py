@@ -372,7 +372,7 @@ class CassandraElection(ElectionDriver):
             checked(unreadable(seat_of(bid.claim_row.scope)))
         if met.candidate is None:
             return Completed(None)
-        cleared = self._claims.clear(met.nonce, bid.until)
+        cleared = self._claims.clear(met.nonce, met.epoch or 0, bid.until)
         if cleared is not None:
             return mapped(cleared, lambda _: None)
         if met.nonce == bid.nonce:

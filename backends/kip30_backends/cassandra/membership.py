@@ -112,7 +112,7 @@ class CassandraMembership(MembershipDriver):
         found = next((row for row in answer.rows if row.get("nonce")), None)
         if found is None:
             return self._prepared(bid, rev, answer)
-        cleared = self._claims.clear(found["nonce"], bid.until)
+        cleared = self._claims.clear(found["nonce"], found["version"], bid.until)
         if cleared is not None:
             return mapped(cleared, lambda _: None)
         if found["nonce"] == bid.nonce:

@@ -93,11 +93,16 @@ class ClaimStatements:
             return self._bind("take_seat", *seat)
         return self._bind("take_first_seat", *seat, creation)
 
-    def delete(self, claim_row: ClaimRow, held: str) -> Statement:
-        """Return the statement that deletes the row if the nonce is *held*."""
+    def delete(self, claim_row: ClaimRow, entry: Entry) -> Statement:
+        """Return the statement that deletes the row of *entry*.
+
+        It compares the version too: a later claim of the same client may have the same nonce, and
+        this statement may be applied after that claim.
+        """
+        held = (entry.nonce, entry.version.major)
         if claim_row.kind == "leaders":
-            return self._bind("leave_seat", self._root, claim_row.scope, held)
-        return self._bind("delete_member", self._root, claim_row.scope, claim_row.name, held)
+            return self._bind("leave_seat", self._root, claim_row.scope, *held)
+        return self._bind("delete_member", self._root, claim_row.scope, claim_row.name, *held)
 
 
 @dataclass(eq=False, slots=True)
@@ -116,9 +121,10 @@ class Holding:
     sent_at: float
     doubtful: dict[str, Entry] = field(default_factory=dict[str, Entry])
 
-    def nonces(self) -> set[str]:
-        """Return the possible nonces of the row."""
-        return {self.entry.nonce, *self.doubtful}
+    def may_be(self, nonce: str, version: int) -> bool:
+        """Return whether a row with *nonce* and *version* is this one, as far as is known."""
+        is_same = version == self.entry.version.major
+        return is_same and nonce in {self.entry.nonce, *self.doubtful}
 
     def has_now(self, nonce: str) -> bool:
         """Record that the row has *nonce*, as its holder has read; false if it cannot have it."""
@@ -252,11 +258,12 @@ class Sessions:
         holding = session.holdings.get(claim_row.row)
         return (session, holding) if holding and holding.entry.nonce == nonce else None
 
-    def former(self, nonce: str) -> Holding | None:
-        """Return what an ended session held under *nonce*: its holder no longer believes in it.
+    def former(self, nonce: str, version: int) -> Holding | None:
+        """Return what an ended session held, whose holder no longer believes in it.
 
-        None for a leader while work goes on under a term of that session: no other candidate leads
-        before that work has ended.
+        A claim of the present session may have the same *nonce*, but never the same *version*
+        (epoch). None for a leader while work goes on under a term of that session: no other
+        candidate leads before that work has ended.
         """
         with self._lock:
             held = [
@@ -264,7 +271,7 @@ class Sessions:
                 for session in self._former
                 for one in session.holdings.values()
             ]
-        found = next(((one, lease) for one, lease in held if nonce in one.nonces()), None)
+        found = next(((one, lease) for one, lease in held if one.may_be(nonce, version)), None)
         if found is None:
             return None
         holding, lease = found

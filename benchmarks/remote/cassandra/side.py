@@ -28,6 +28,7 @@ class RawSide(Side):
         self._client = Client(place)
         self._root = f"raw-{uuid4()}"
         self._groups: set[str] = set()
+        self._revs = dict[tuple[str, str], int]()
         self._client.write(("begin_records", self._root, _NAMESPACE))
         self._version = self._put(_NAME, "put_exact", None)
         where = (self._root, _SERVICE)
@@ -60,6 +61,7 @@ class RawSide(Side):
             self._groups.add(group)
             self._client.write(("begin_members", self._root, group))
         rev, where = _revision(), (self._root, group)
+        self._revs[group, member] = rev
         self._client.write(
             ("advance_members", rev, *where, rev),
             ("insert_member", _SECONDS, rev, _NONCE, _DATA, rev, *where, member),
@@ -67,7 +69,8 @@ class RawSide(Side):
 
     @override
     def leave(self, group: str, member: str) -> None:
-        self._client.write(("delete_member", self._root, group, member, _NONCE))
+        rev = self._revs.pop((group, member))
+        self._client.write(("delete_member", self._root, group, member, _NONCE, rev))
 
     @override
     def get_leader(self) -> object:

@@ -15,7 +15,7 @@ ROW_SECONDS = 4
 def row(admin: Admin, namespace: str) -> dict[str, object] | None:
     """Return the row of the member ``m`` of ``g``; None if there is none."""
     rows = admin.tell(
-        "SELECT nonce, TTL(nonce) AS seconds FROM kip30.members"
+        "SELECT version, nonce, TTL(nonce) AS seconds FROM kip30.members"
         " WHERE root = %s AND in_group = 'g' AND id = 'm'",
         namespace,
     )

@@ -8,7 +8,15 @@ import pytest
 
 from kip30 import MemberExistsError, PluginLocator
 from kip30.driver.kit.futures import Completed
-from kip30.driver.records import Claim, Condition, Entry, Fence, Write, new_nonce
+from kip30.driver.records import (
+    Claim,
+    Condition,
+    Entry,
+    Fence,
+    HeldByOther,
+    Write,
+    new_nonce,
+)
 from kip30.names import Key
 from kip30_backends.cassandra import CassandraBackend
 from kip30_backends.cassandra.session import Holding, Session, Sessions
@@ -76,6 +84,57 @@ def test_claims_left_by_an_ended_session_do_not_block_new_claims(
     assert _led(backend, "b").entry.version > leads.entry.version
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_a_late_release_of_a_member_keeps_a_later_claim_with_its_nonce(
+    backend: CassandraBackend, admin: Admin, namespace: str, *, together: bool
+) -> None:
+    nonce, claims = new_nonce(), backend._resources.claims
+    former, kept = _joined(backend, "m", nonce), _joined(backend, "kept")
+    backend.membership.release("g", former).result(WITHIN * time_scale())
+    present = _joined(backend, "m", nonce)
+    late = claims._deleted_together([former.handle, kept.handle], claims._calls.until())
+    if not together:
+        late = backend.membership.release("g", former)
+    late.result(WITHIN * time_scale())
+    found = row(admin, namespace)
+    assert found is not None
+    assert found["version"] == present.entry.version.major
+    backend.membership.release("g", present).result(WITHIN * time_scale())
+    assert row(admin, namespace) is None
+
+
+def test_a_late_release_of_a_leader_keeps_a_later_term_with_its_nonce(
+    backend: CassandraBackend,
+) -> None:
+    nonce = new_nonce()
+    former = _led(backend, "a", nonce)
+    backend.election.release("s", former).result(WITHIN * time_scale())
+    present = _led(backend, "a", nonce)
+    assert present.entry.version > former.entry.version
+    backend.election.release("s", former).result(WITHIN * time_scale())
+    _write(backend, present)
+    assert isinstance(_claimed(backend, "b", new_nonce()), HeldByOther)
+
+
+def test_a_claim_with_the_nonce_of_a_former_session_is_refused_to_others(
+    backend: CassandraBackend,
+) -> None:
+    member, leader = new_nonce(), new_nonce()
+    former, led = _joined(backend, "m", member), _led(backend, "a", leader)
+    sessions = backend._resources.claims.sessions
+    session = sessions.current()
+    sessions._end(session, "not renewed in time")
+    _joined(backend, "other")  # begins the next session, so that the releases find no session
+    backend.membership.release("g", former).result(WITHIN * time_scale())
+    backend.election.release("s", led).result(WITHIN * time_scale())
+    present, term = _joined(backend, "m", member), _led(backend, "a", leader)
+    with pytest.raises(MemberExistsError):
+        _joined(backend, "m")
+    assert isinstance(_claimed(backend, "b", new_nonce()), HeldByOther)
+    assert present.lease.is_valid()
+    _write(backend, term)
+
+
 def test_a_member_id_in_use_is_refused_to_every_client(
     backend: CassandraBackend, open_client: Open
 ) -> None:
@@ -110,8 +169,9 @@ def test_a_join_that_is_tried_again_holds_up_nothing_else_of_the_group(
     assert done[:3] == ["join", "renew", "join"]
 
 
-def _joined(backend: CassandraBackend, member_id: str) -> Claim:
-    return backend.membership.claim("g", member_id, new_nonce(), b"").result(WITHIN * time_scale())
+def _joined(backend: CassandraBackend, member_id: str, nonce: str = "") -> Claim:
+    claiming = backend.membership.claim("g", member_id, nonce or new_nonce(), b"")
+    return claiming.result(WITHIN * time_scale())
 
 
 def _renewed(claim: Claim) -> None:
@@ -139,10 +199,15 @@ def _after_rounds(sessions: Sessions, rounds: int) -> Callable[[Session, Holding
     return late
 
 
-def _led(backend: CassandraBackend, candidate: str) -> Claim:
-    claim = backend.election.claim("s", candidate, new_nonce(), b"").result(WITHIN * time_scale())
+def _led(backend: CassandraBackend, candidate: str, nonce: str = "") -> Claim:
+    claim = _claimed(backend, candidate, nonce or new_nonce())
     assert isinstance(claim, Claim)
     return claim
+
+
+def _claimed(backend: CassandraBackend, candidate: str, nonce: str) -> Claim | HeldByOther:
+    claiming = backend.election.claim("s", candidate, nonce, b"")
+    return claiming.result(WITHIN * time_scale())
 
 
 def _write(backend: CassandraBackend, claim: Claim) -> None:

@@ -39,7 +39,7 @@ def test_none_is_forgotten_while_somebody_looks_for_it() -> None:
         forgetting.join(A_MOMENT)
         assert session in sessions._former
     forgetting.join(LONG)
-    assert sessions.former("n") is None
+    assert sessions.former("n", 1) is None
 
 
 @pytest.mark.parametrize(("kind", "is_kept"), [("leaders", True), ("members", False)])
@@ -51,9 +51,9 @@ def test_the_row_of_a_term_is_kept_while_work_goes_on_under_it(kind: str, *, is_
     assert sessions.holds(session, holding)
     session.lease.begin_use()
     sessions._end(session, "not renewed in time")
-    assert sessions.former("n") is (None if is_kept else holding)
+    assert sessions.former("n", 1) is (None if is_kept else holding)
     session.lease.end_use()
-    assert sessions.former("n") is holding
+    assert sessions.former("n", 1) is holding
 
 
 def _context() -> Context:

@@ -322,7 +322,7 @@ _CQL = {
     "advance_members": "UPDATE $ks.members SET rev = ? $group IF rev < ?",
     "insert_member": "$member $group AND id = ? IF nonce = null AND version = null",
     "write_member": "$member $group AND id = ? IF nonce = ? AND version = ? AND beat < ?",
-    "delete_member": "DELETE FROM $ks.members $group AND id = ? IF nonce = ?",
+    "delete_member": "DELETE FROM $ks.members $group AND id = ? IF nonce = ? AND version = ?",
     "read_members": "SELECT id, version, nonce, data FROM $ks.members $group",
     "read_member": "SELECT id, version, nonce, data FROM $ks.members $group AND id = ?",
     "advance_leaders": "UPDATE $ks.leaders SET epoch = ? $service IF epoch = ? AND fenced = ?",
@@ -337,7 +337,7 @@ _CQL = {
     "prune_leaders": "DELETE epoch, fenced FROM $ks.leaders $service IF epoch = ? AND fenced = ?",
     "prune_seat": "DELETE FROM $ks.leaders $service AND seat = 0 IF nonce = null AND beat = ?",
     "renew_seat": "$seat $service AND seat = 0 IF nonce = ? AND beat < ?",
-    "leave_seat": "DELETE FROM $ks.leaders $service AND seat = 0 IF nonce = ?",
+    "leave_seat": "DELETE FROM $ks.leaders $service AND seat = 0 IF nonce = ? AND epoch = ?",
     "fence_off": "UPDATE $ks.leaders SET fenced = fenced + ? $service AND seat = 0"
     " IF epoch = ? AND nonce != null",
     "read_leaders": "SELECT epoch, fenced, candidate, nonce, data FROM $ks.leaders $service",
