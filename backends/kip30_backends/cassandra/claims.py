@@ -140,14 +140,17 @@ class Claims:
         all_of([self.delete(one) for one in self.sessions.held()]).result()
 
     def close(self) -> None:
-        """End the lease, and delete all claims, also those under way; wait until that is done."""
+        """End the lease, and delete all claims; wait until that is done.
+
+        That includes claims that are under way, and those that an ended session has left.
+        """
         until = time.monotonic() + self._calls.seconds * _CLOSING
         # From here on no claim is granted: one that is under way deletes its row (`taken`).
-        held = self.sessions.close()
+        held, left = self.sessions.close()
         claimed = self._queues.settled(until)
         deleted = [
             self.in_turn(batch[0].claim_row.place, partial(self._deleted_together, batch), until)
-            for batch in renewal_batches(held)
+            for batch in [*renewal_batches(held), *renewal_batches(left)]
         ]
         with contextlib.suppress(TimeoutError):
             all_of([*deleted, claimed]).result(until - time.monotonic())

@@ -245,8 +245,10 @@ class Sessions:
             if old is not None and old.lease.is_valid():
                 return old
             session = self._session = self._begun()
+            if old is not None:
+                self._former.add(old)  # in one step: `close` deletes the claims of both
         if old is not None:
-            self._end_former(old, LATE)
+            self._end(old, LATE)
         self._timer.after(self._interval, partial(self._round, session))
         return session
 
@@ -265,17 +267,7 @@ class Sessions:
         (epoch). None for a leader while work goes on under a term of that session: no other
         candidate leads before that work has ended.
         """
-        with self._lock:
-            held = [
-                (one, session.lease)
-                for session in self._former
-                for one in session.holdings.values()
-            ]
-        found = next(((one, lease) for one, lease in held if one.may_be(nonce, version)), None)
-        if found is None:
-            return None
-        holding, lease = found
-        return None if holding.claim_row.kind == "leaders" and lease.is_in_use() else holding
+        return next((one for one in self._left() if one.may_be(nonce, version)), None)
 
     def holds(self, session: Session, holding: Holding) -> bool:
         """Add *holding* to *session*; false if it must be renewed before that is safe.
@@ -310,15 +302,26 @@ class Sessions:
         session = self._session
         return session is not None and session.lease.end_reason is None and session.has(holding)
 
-    def close(self) -> list[Holding]:
-        """End the lease for good, and return the claims that were held under it."""
+    def close(self) -> tuple[list[Holding], list[Holding]]:
+        """End the lease for good; return its claims, and what ended sessions may have left."""
         with self._lock:
             self._closed = True
             session, self._session = self._session, None
-        if session is None:
-            return []
-        session.lease.end("closed")
-        return list(session.holdings.values())
+        held = dict[tuple[str, ...], Holding]()
+        if session is not None:
+            session.lease.end("closed")
+            held = session.holdings
+        left = {one.claim_row.row: one for one in self._left()}
+        return list(held.values()), [left[row] for row in left.keys() - held.keys()]
+
+    def _left(self) -> list[Holding]:
+        """Return what ended sessions held, the oldest first, but no leader whose work goes on."""
+        with self._lock:
+            former = sorted(self._former, key=attrgetter("since"))
+            held = [(one, old.lease) for old in former for one in old.holdings.values()]
+        return [
+            one for one, lease in held if one.claim_row.kind != "leaders" or not lease.is_in_use()
+        ]
 
     def _begun(self) -> Session:
         now = self._context.clock.now()
@@ -364,15 +367,11 @@ class Sessions:
             self._timer.after(pause, partial(self._round, session))
 
     def _end(self, session: Session, reason: str) -> None:
-        with self._lock:
-            if session is self._session:
-                self._session = None
-        self._end_former(session, reason)
-
-    def _end_former(self, session: Session, reason: str) -> None:
         """End *session*, but remember its rows for as long as they may exist."""
         session.lease.end(reason)
         with self._lock:
+            if session is self._session:
+                self._session = None
             self._former.add(session)
         self._timer.after(2 * self.row_seconds, partial(self._forget_former, session))
 

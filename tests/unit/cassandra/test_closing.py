@@ -7,7 +7,7 @@ import pytest
 
 from kip30 import ClosedError, OutcomeUnknownError
 from kip30.driver import Backend
-from kip30.driver.records import Condition, Version, Write, new_nonce
+from kip30.driver.records import Claim, Condition, Version, Write, new_nonce
 from kip30.names import Key
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Link
@@ -63,6 +63,27 @@ def test_a_leader_that_is_about_to_be_is_given_up(
     backend.close()
     assert not _held(admin, namespace)
     assert type(leads.exception(WITHIN * time_scale())) is ClosedError
+
+
+def test_close_deletes_the_claims_that_a_lost_session_has_left(
+    open_client: Open, admin: Admin, namespace: str
+) -> None:
+    backend = open_client(**PATIENT).backend
+    claims = [
+        backend.membership.claim("g", name, new_nonce(), b"").result(WITHIN * time_scale())
+        for name in ("gone", "m", "n")
+    ]
+    leads = backend.election.claim("s", "c", new_nonce(), b"").result(WITHIN * time_scale())
+    assert isinstance(leads, Claim)
+    admin.tell(
+        "DELETE FROM kip30.members WHERE root = %s AND in_group = 'g' AND id = 'gone' IF EXISTS",
+        namespace,
+    )
+    eventually(lambda: not claims[0].lease.is_valid(), within=30, what="the session has ended")
+    backend.membership.claim("g", "m", new_nonce(), b"").result(WITHIN * time_scale())
+    assert len(_held(admin, namespace)) == 3
+    backend.close()
+    assert not _held(admin, namespace)
 
 
 def test_close_ends_in_time_despite_unanswered_claims(link: Link, open_client: Open) -> None:
