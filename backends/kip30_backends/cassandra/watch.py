@@ -82,7 +82,9 @@ class Poll:
         """Notify *watcher* from now on."""
         with self._lock:
             self._watchers.add(watcher)
-        self._begin()
+        # On the timer's thread, where no Ctrl-C is raised: an interrupt between the beginning of a
+        # poll and its callback would leave it under way for ever, and others behind it.
+        self._rhythm.timer.after(0.0, self._begin)
 
     def remove(self, watcher: Watcher) -> None:
         """Undo `add`."""
