@@ -193,6 +193,9 @@ class Watches:
             query.thread.start()
         except RuntimeError as error:
             raise UnavailableError(f"no thread to spare for the watch: {error}") from error
+        except BaseException:  # an interrupt of the caller: the thread may run, and be lost
+            query.close()
+            raise
         self._threads = {query.thread, *filter(threading.Thread.is_alive, self._threads)}
         return query
 

@@ -132,6 +132,31 @@ def test_a_watch_is_refused_without_a_thread_and_granted_later(
     backend.close()
 
 
+@pytest.mark.parametrize("others", [0, 4], ids=["alone", "shared"])
+def test_an_interrupt_as_a_watch_starts_leaves_no_thread(
+    backend: ConsulBackend, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    for number in range(others):
+        backend.observe.watch(Target(Kind.VALUE, "threads", str(number)), lambda _state: None)
+    begun, start = list[threading.Thread](), threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name == "kip30-consul-watch":
+            begun.append(thread)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        backend.observe.watch(Target(Kind.VALUE, "threads", "k"), lambda _state: None)
+    monkeypatch.undo()
+    (thread,) = begun
+    eventually(lambda: not thread.is_alive(), what="the thread has ended")
+    heard: list[Snapshot] = []
+    backend.observe.watch(Target(Kind.VALUE, "threads", "k"), heard.append)
+    eventually(lambda: heard)
+
+
 def test_a_listener_that_raises_is_logged_and_called_again(
     backend: ConsulBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
