@@ -3,8 +3,8 @@
 A server limits the number of connections from one machine. So only the first few observations have
 one each. The others share queries that report whether anything has changed near them: one for each
 of the first namespaces, groups and services, then one for all of a kind. This client's own members
-have none: their records are read together whenever the session is renewed, and the record of one
-that this client releases is read right after that.
+have none: their records are read once they are watched, then together whenever the session is
+renewed, and the record of one that this client releases is read right after that.
 """
 
 import logging
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 
+from kip30.driver.kit.batch_queue import BatchQueue
 from kip30.driver.kit.gate import CLOSED
 from kip30.driver.kit.thread_start import join_others
 from kip30.driver.kit.watch import Sink
@@ -32,7 +33,7 @@ from kip30_backends.consul.client.http import Answer
 from kip30_backends.consul.client.operation_requests import OperationRequests, understood
 from kip30_backends.consul.observation_order import Mark
 from kip30_backends.consul.target_states import States, TargetKeys
-from kip30_backends.consul.transactions import says_nothing_is_there
+from kip30_backends.consul.transactions import MAX_OPS, says_nothing_is_there
 from kip30_backends.consul.transactions import target as request_target
 
 _log = logging.getLogger(__name__)
@@ -78,7 +79,9 @@ class Watches:
         self._sharing: dict[ConsulWatch, SharedQuery] = {}
         # Watches of this client's members, which are read together when the session is renewed.
         self._members: set[ConsulWatch] = set()
-        # Whether such a read is under way; its thread alone resets it.
+        # Those of them that were not read yet, for which a renewal may be long in coming.
+        self._new_members: BatchQueue[ConsulWatch] = BatchQueue(most=MAX_OPS, under_way=1)
+        # Whether a read of all members is under way; its thread alone resets it.
         self._reads_members = False
         # The threads of all queries that may still run, for `join`.
         self._threads: set[threading.Thread] = set()
@@ -97,22 +100,43 @@ class Watches:
         self._calls.gate.check()
         place = self._states.place(target)
         watch = ConsulWatch(place, self._states.mark(place).place_order, sink, self._forget)
+        if target.kind is Kind.MEMBER and self._is_own(place.key):
+            self._add_member(watch)
+        else:
+            self._add_followed(watch)
+        return watch
+
+    def _add_member(self, watch: ConsulWatch) -> None:
         with self._lock:
             if self._stopped:
                 raise ClosedError(CLOSED)
-            if target.kind is Kind.MEMBER and self._is_own(place.key):
-                self._members.add(watch)
-                return watch
+            self._members.add(watch)
+        if not self._new_members.add(watch):
+            return
+        try:
+            self._calls.pool.do(self._read_new_members)
+        except Kip30Error as error:
+            while self._new_members.take():
+                pass  # the next renewal reads them
+            _log.info("new members are not read: %s", str(error))
+
+    def _read_new_members(self) -> None:
+        while watches := self._new_members.take():
+            self._read_own(watches)
+
+    def _add_followed(self, watch: ConsulWatch) -> None:
+        with self._lock:
+            if self._stopped:
+                raise ClosedError(CLOSED)
             if len(self._alone) < _MOST_ALONE:
                 self._alone[watch] = self._follow_alone(watch)
-                return watch
+                return
             query = self._share(watch)
         requests = self._calls.requests(self._calls.seconds)
         try:
             self._calls.pool.do(partial(self._read_first, watch, query, requests))
         except Kip30Error:
             query.notify_again()
-        return watch
 
     def read_members(self) -> None:
         """Start a read of all watched members of its own, unless one is under way."""

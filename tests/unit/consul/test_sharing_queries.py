@@ -9,7 +9,8 @@ from time import monotonic, sleep
 import pytest
 
 from kip30 import BYTES, ValueChange
-from kip30.driver.records import Kind, Snapshot, Target
+from kip30.driver.records import Kind, Snapshot, Target, new_nonce
+from kip30_backends.consul import ConsulBackend
 from kip30_backends.consul.blocking_query import ConsulWatch, SharedPoll
 from kip30_backends.consul.client import endpoints
 from kip30_backends.consul.client.http import Answer
@@ -176,6 +177,24 @@ def test_updates_hand_over_the_same_set_of_keys(open_client: Open) -> None:
 
 def _is_notified(told: list[Snapshot], index: int) -> bool:
     return told[-1].order & (1 << 64) - 1 >= index
+
+
+def test_own_members_are_read_together_once_they_are_watched(
+    open_client: Open, requests: Requests
+) -> None:
+    backend = open_client(**PATIENT).backend
+    assert isinstance(backend, ConsulBackend)
+    backend._resources.sessions.on_renewed = lambda: None  # so no renewal reads them
+    names = [f"m{number}" for number in range(MANY)]
+    claiming = [backend.membership.claim("g", name, new_nonce(), b"") for name in names]
+    versions = {one.result().name: one.result().entry.version for one in claiming}
+    received, before = {name: Recorder[Snapshot]() for name in names}, requests.of_watches()
+    for name, recorder in received.items():
+        backend.observe.watch(Target(Kind.MEMBER, "g", name), recorder)
+    eventually(lambda: all(one.events for one in received.values()), what="all have a state")
+    shown = {name: one.events[-1].entries[name].version for name, one in received.items()}
+    assert shown == versions
+    assert requests.of_watches() - before < MANY / 10
 
 
 def test_many_members_are_released_together(open_client: Open) -> None:
