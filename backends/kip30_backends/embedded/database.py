@@ -42,8 +42,8 @@ from kip30_backends.embedded.connections import LOG_BYTES, Connections, LockBack
 from kip30_backends.embedded.errors import (
     is_busy,
     is_full,
+    no_turn,
     raised_by_program,
-    stayed_locked,
     translate_commit,
 )
 
@@ -262,7 +262,7 @@ class Database:
             if not queue.try_enter(turn):
                 backoff = backoff or self.backoff()
                 if not queue.enter(turn, backoff.seconds_left(), urgent=urgent):
-                    raise UnavailableError(stayed_locked(self.file))
+                    raise UnavailableError(no_turn(self.file))
             try:
                 return self._write(work, durable)
             except sqlite3.Error as error:
@@ -285,7 +285,7 @@ class Database:
         queue, turn = self._queue, Turn()
         try:
             if not queue.enter(turn, self._seconds):
-                raise UnavailableError(stayed_locked(self.file))
+                raise UnavailableError(no_turn(self.file))
             yield
         finally:
             turn.over = True

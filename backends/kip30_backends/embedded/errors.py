@@ -76,8 +76,16 @@ def translate_commit(error: sqlite3.Error, file: Path) -> Kip30Error:
     return OutcomeUnknownError(f"the commit to {file} failed ({error}): read before trying again")
 
 
+def no_turn(file: Path) -> str:
+    """Return the message for a write whose turn in this process did not come."""
+    return (
+        f"other threads of this process were writing to {file} for the whole timeout,"
+        f" or waited for another program (`fuser {file}` shows it): nothing was written"
+    )
+
+
 def stayed_locked(file: Path) -> str:
-    """Return the message for a write whose turn did not come."""
+    """Return the message for an attempt that found *file* locked until its deadline."""
     return (
         f"{file} stayed locked by another program for the whole timeout:"
         f" find the program with `fuser {file}`"

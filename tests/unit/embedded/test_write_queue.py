@@ -146,6 +146,26 @@ def test_queued_writes_end_by_their_own_deadlines(open_backend: Any, locked: Any
     assert backend.storage.read([Key("", name) for name in names]).result() == [None] * 50
 
 
+def test_a_turn_that_does_not_come_is_blamed_on_no_other_program(open_backend: Any) -> None:
+    backend = open_backend(operation=1)
+    database = backend._resources.database
+    over = threading.Event()
+    writer = threading.Thread(target=database.write, args=(lambda _: over.wait(FOREVER),))
+    writer.start()
+    try:
+        eventually(lambda: database._queue._line, what="the other thread has the turn")
+        write = Write(Key("", "k"), "n", b"", Condition.ANY)
+        with pytest.raises(UnavailableError, match="other threads of this process were writing"):
+            backend.storage.write(write).result()
+        unavailable = pytest.raises(UnavailableError, match="other threads of this process")
+        with unavailable, database.between_writes():
+            pass
+    finally:
+        over.set()
+        writer.join()
+    assert backend.storage.read([Key("", "k")]).result() == [None]
+
+
 def test_closing_ends_queued_writes_at_once(open_backend: Any, locked: Any, took: Any) -> None:
     backend = open_backend(operation=20)
     ended: list[tuple[float, Kip30Error | None]] = []
