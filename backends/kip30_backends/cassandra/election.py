@@ -19,7 +19,9 @@ while the service has no leader. The claim fails if a namespace was noted meanwh
 """
 
 import secrets
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -233,6 +235,44 @@ class _Bid(NamedTuple):
         return Holding(self.claim_row, Entry(Version(epoch), self.nonce, self.data), sent_at)
 
 
+_MOST_KNOWN = 1000
+
+
+class KnownServices:
+    """The state of each service seen last, of those used last. Thread-safe.
+
+    A guess, because each claim compares it in the store: a service that was forgotten costs a
+    round trip. So it is limited: a client may claim services with names that are used once.
+    """
+
+    def __init__(self) -> None:
+        """Know no service."""
+        # The service that was used longest ago comes first. Used under the lock.
+        self._states: OrderedDict[str, Service] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, service: str) -> Service:
+        """Return the state of *service*, without its leader's data."""
+        with self._lock:
+            if service not in self._states:
+                return Service()
+            self._states.move_to_end(service)
+            return self._states[service]
+
+    def put(self, service: str, state: Service) -> None:
+        """Remember *state*, except for the leader's data."""
+        with self._lock:
+            self._states[service] = state._replace(data=b"")
+            self._states.move_to_end(service)
+            if len(self._states) > _MOST_KNOWN:
+                self._states.popitem(last=False)
+
+    def forget(self, service: str) -> None:
+        """Forget the state of *service*, if it is known."""
+        with self._lock:
+            self._states.pop(service, None)
+
+
 class CassandraElection(ElectionDriver):
     """Services and their leaders.
 
@@ -247,9 +287,8 @@ class CassandraElection(ElectionDriver):
         self._calls = calls
         self._claims = claims
         self._fences = fences
-        # The state of each service seen last. A guess, because each claim compares it in the store.
         # Written in the turn of the service, and when a leader was released.
-        self._known: dict[str, Service] = {}
+        self._known = KnownServices()
 
     @override
     def claim(
@@ -275,8 +314,8 @@ class CassandraElection(ElectionDriver):
 
     def _released(self, service: str, claim: Claim, _: None) -> None:
         known = self._known.get(service)
-        if known is not None and known.nonce == claim.entry.nonce:
-            self._known[service] = Service(known.epoch, known.fenced)
+        if known.nonce == claim.entry.nonce:
+            self._known.put(service, Service(known.epoch, known.fenced))
 
     def _try(self, bid: _Bid) -> Future[Claim | HeldByOther | None]:
         """Claim the next epoch; None if the claim must be retried.
@@ -288,9 +327,9 @@ class CassandraElection(ElectionDriver):
                 f"gave up claiming {bid.claim_row.scope!r}: other clients keep writing it;"
                 " nothing was claimed"
             )
-        known = self._known.get(bid.claim_row.scope, Service())
+        known = self._known.get(bid.claim_row.scope)
         if known.epoch == _LAST_EPOCH:
-            self._known.pop(bid.claim_row.scope)  # it may be repaired meanwhile
+            self._known.forget(bid.claim_row.scope)  # it may be repaired meanwhile
             raise StoreError(_forged(bid.claim_row.scope))
         if known.epoch is None or known.epoch == NO_EPOCH:
             return self._first(bid, known)
@@ -328,9 +367,8 @@ class CassandraElection(ElectionDriver):
 
         def read(answer: Answer) -> Future[Claim | HeldByOther | None]:
             created = Service(NO_EPOCH, creation=creation)
-            met = self._known[bid.claim_row.scope] = (
-                created if answer.applied else service_of(answer.rows)
-            )
+            met = created if answer.applied else service_of(answer.rows)
+            self._known.put(bid.claim_row.scope, met)
             return self._decide(bid, asked_at, met)
 
         begin = calls.statements.bind("begin_leaders", *where, known.epoch, None)
@@ -347,12 +385,12 @@ class CassandraElection(ElectionDriver):
         def read(answer: Answer) -> Future[Claim | HeldByOther | None]:
             if not answer.applied:
                 met = service_of(answer.rows)
-                self._known[bid.claim_row.scope] = met
+                self._known.put(bid.claim_row.scope, met)
                 if not answer.is_last and met.admits(known):
                     raise OutcomeUnknownError("a claim that was not answered may be granted yet")
                 return self._decide(bid, asked_at, met)
             new = Service(epoch, known.fenced, bid.claim_row.name, bid.nonce, bid.data)
-            self._known[bid.claim_row.scope] = new
+            self._known.put(bid.claim_row.scope, new)
             return self._taken(bid, new, sent_at)
 
         where = (calls.root, bid.claim_row.scope)
@@ -368,7 +406,7 @@ class CassandraElection(ElectionDriver):
     def _decide(self, bid: _Bid, asked_at: int, met: Service) -> Future[Claim | HeldByOther | None]:
         """Continue from the state found: this client's claim, another client's, or none."""
         if not met.is_readable:
-            self._known.pop(bid.claim_row.scope, None)  # it may be removed meanwhile
+            self._known.forget(bid.claim_row.scope)  # it may be removed meanwhile
             checked(unreadable(seat_of(bid.claim_row.scope)))
         if met.candidate is None:
             return Completed(None)
@@ -388,7 +426,8 @@ class CassandraElection(ElectionDriver):
         calls, asked_at = self._calls, self._calls.orders.stamp()
 
         def read(answer: Answer) -> Future[Claim | HeldByOther | None]:
-            met = self._known[bid.claim_row.scope] = service_of(answer.rows)
+            met = service_of(answer.rows)
+            self._known.put(bid.claim_row.scope, met)
             return self._decide(bid, asked_at, met)
 
         statement = calls.statements.bind("read_leaders", calls.root, bid.claim_row.scope)
