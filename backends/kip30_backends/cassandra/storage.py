@@ -87,11 +87,9 @@ class BatchedWrites:
             return then(or_unknown(settled), partial(go_on, answer))
 
         def go_on(answer: Answer, was_done: bool) -> Future[Sequence[QueuedWrite]]:  # noqa: FBT001  a result
-            return (
-                _all_done(batch, rev)
-                if was_done
-                else self._refused(namespace, batch, answer, until)
-            )
+            if was_done:
+                return _all_done(batch, rev)
+            return self._refused(namespace, batch, answer, until)
 
         statements = [one for queued in batch for one in self._bound(queued, rev)]
         batch = [queued for queued in batch if not queued.answer.done()]
