@@ -121,6 +121,9 @@ CONVICTIONS_ALONE = {
     "broken_listeners:ManyNotifyNobody": "TestVerbEvent::test_R29_created[put_many]",
     "broken_listeners:SetsNotifyNobody": "TestVerbEvent::test_R29_changed[set]",
     "broken_nonces:ReleasesByNonce": "TestNonce::test_M62_release_of_a_replaced_record[release]",
+    "broken_nonces:ReleasesLaterClaim": (
+        "TestNonce::test_M50_release_of_a_former_claim[release-same_nonce]"
+    ),
     "broken_nonces:ClaimsServiceOnce": "TestNonce::test_L44_claim_again",
     "broken_nonces:UpdateKeepsNonce": "TestNonce::test_S50_record_of_each_write[write]",
     "broken_nonces:ManyShareANonce": "TestNonce::test_S50_record_of_each_write[write_many]",

@@ -52,6 +52,25 @@ class ReleasesByNonce(EmbeddedBackend):
         mutate(self.membership, "_release", _release_by_nonce)
 
 
+class ReleasesLaterClaim(EmbeddedBackend):
+    """Releases a later claim that has the nonce of the one that is released."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self.membership, "_release", _release_later)
+
+
+def _release_later(
+    release: Callable[[str, Claim, Any], None], group: str, claim: Claim, tx: Any
+) -> None:
+    place = group.encode(), claim.name.encode(), claim.entry.nonce
+    later = tx.execute("SELECT born FROM member WHERE scope = ? AND id = ? AND nonce = ?", place)
+    found = later.fetchone()
+    if found is not None:
+        claim = claim._replace(handle=claim.handle._replace(born=found[0]))
+    release(group, claim, tx)
+
+
 def _release_by_nonce(
     release: Callable[[str, Claim, Any], None], group: str, claim: Claim, tx: Any
 ) -> None:
