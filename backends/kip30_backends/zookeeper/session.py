@@ -345,7 +345,7 @@ class Sessions:
                     self.close_former(identity)
                     identity = None
                 self._open(self._context.connect_timeout_seconds)
-            except Kip30Error as error:
+            except Exception as error:  # noqa: BLE001  otherwise there would be no session any more
                 self._pause(error)
             else:
                 return
@@ -355,15 +355,18 @@ class Sessions:
         while lease.is_in_use() and not self._closing.wait(_POLL_SECONDS):
             pass
 
-    def _pause(self, error: Kip30Error) -> None:
+    def _pause(self, error: Exception) -> None:
         """Wait before another attempt; a retry does not make a wrong password right."""
         if isinstance(error, AuthenticationError):
             log.warning("no new session: %s", error)
             self._shared.outbox.refuse(error)
             self._closing.wait(_PAUSE_IF_REJECTED)
-        else:
+            return
+        if isinstance(error, Kip30Error):
             log.info("no new session yet: %s", error)
-            self._closing.wait(_PAUSE)
+        else:
+            log.error("no new session yet", exc_info=error)
+        self._closing.wait(_PAUSE)
 
     def _require(self, reached: object, client: SessionConnection) -> None:
         if not reached:

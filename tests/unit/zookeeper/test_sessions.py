@@ -1,5 +1,6 @@
 """A session that ends while requests are under way, and what must not be sent in the next one."""
 
+import errno
 import logging
 import socket
 import struct
@@ -31,6 +32,7 @@ _ENTRIES = 5_000
 _SLOW_REQUESTS = 8
 _ROUNDS = 100
 _SEEN = 4
+_FAILURES = 3
 _PATIENT: dict[str, Written] = {
     "plugin.operation.timeout.ms": 20_000,
     "plugin.session.timeout.ms": 20_000,
@@ -102,6 +104,30 @@ def test_a_member_waits_for_the_end_of_its_former_session(
     assert not evicted.events
     assert not first.is_valid()
     assert group.membership_list() == {"m"}
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), MemoryError()])
+def test_a_session_is_replaced_although_resources_ran_out(
+    open_client: Open, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    client = open_client()
+    group, sessions = client.group_membership("g"), _resources(client).sessions
+    rejoined = Recorder[Member]()
+    group.join("m", "", on_rejoined=rejoined)
+    lost = sessions.current
+    assert lost is not None
+    failures = [error] * _FAILURES
+    make = socket.socketpair
+
+    def make_or_fail() -> tuple[socket.socket, socket.socket]:
+        if failures:
+            raise failures.pop()
+        return make()
+
+    monkeypatch.setattr(socket, "socketpair", make_or_fail)
+    sessions._lose(lost, "as if it had expired")
+    rejoined.expect_count(1, within=30)
+    assert not failures
 
 
 def _joined(group: GroupMembership[str]) -> Member | None:

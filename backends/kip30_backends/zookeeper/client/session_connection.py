@@ -152,11 +152,11 @@ class SessionConnection:
         """Start to connect.
 
         Raises:
-            UnavailableError: The system cannot start another thread. Nothing was sent.
+            UnavailableError: The system has no thread or no descriptor to spare. Nothing was sent.
         """
         try:
             self._kazoo.start_async()
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             raise UnavailableError(f"nothing was sent: {error}") from error
 
     def wake(self) -> None:
