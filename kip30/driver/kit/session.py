@@ -14,6 +14,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from kip30.driver.clock import Clock
+from kip30.driver.kit.future_chaining import attempt
 from kip30.driver.kit.gate import CLOSED
 from kip30.driver.kit.timer import Timer
 from kip30.driver.lease import LATE, Lease
@@ -210,7 +211,7 @@ class Renewal(Generic[S]):
         if session.lease.expire():
             return
         sent_at = self._clock.now()
-        renewed = self._renew(session, self._interval(session))
+        renewed = attempt(self._renew, session, self._interval(session))
         renewed.add_done_callback(partial(self._answered, session, sessions, sent_at))
 
     def _answered(

@@ -192,6 +192,7 @@ class Renewing:
         self.timer = timer
         self.sent = threading.Semaphore(0)
         self.answers: list[Future[bool]] = []
+        self.errors: list[Exception] = []
         self.store = store
         self.renewal: Renewal[Session] = Renewal(store.clock, timer, self._renew, per_timeout=180)
         store.begin_renewal = lambda session: self.renewal.begin(session, store.sessions)
@@ -202,6 +203,8 @@ class Renewing:
 
     def _renew(self, _session: Session, _seconds: float) -> Future[bool]:
         self.sent.release()
+        if self.errors:
+            raise self.errors.pop()
         return self.answers.pop(0) if self.answers else Completed(result=True)
 
 
@@ -224,6 +227,13 @@ def test_a_renewal_that_fails_is_retried(renewing: Renewing) -> None:
     renewing.answers += [failed(UnavailableError("no answer")) for _ in range(3)]
     session = renewing.store.get()
     renewing.expect(5)
+    assert session.lease.is_valid()
+
+
+def test_a_renewal_that_cannot_be_sent_is_retried(renewing: Renewing) -> None:
+    renewing.errors += [MemoryError(), OSError("Too many open files")]
+    session = renewing.store.get()
+    renewing.expect(4)
     assert session.lease.is_valid()
 
 
