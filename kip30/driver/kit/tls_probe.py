@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from kip30.config import Address
 from kip30.config.tls import TlsFiles
 from kip30.config.tls_failures import tls_advice
+from kip30.driver.kit.dialing import dial
 from kip30.errors import AuthenticationError, ConfigError, UnavailableError
 
 _CONNECT_SECONDS = 0.2
@@ -126,4 +127,4 @@ class TlsProbe:
 
 
 def _connected(server: Address) -> socket.socket:
-    return socket.create_connection(server, _CONNECT_SECONDS)
+    return dial(server, time.monotonic() + _CONNECT_SECONDS)

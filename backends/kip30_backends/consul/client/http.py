@@ -8,8 +8,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable
 from http.client import HTTPException, HTTPMessage, HTTPResponse
 from typing import NamedTuple, cast
 
@@ -17,6 +16,7 @@ from typing_extensions import Buffer, override
 
 from kip30.config import Address
 from kip30.config.tls import ReloadingContext
+from kip30.driver.kit.dialing import dial
 from kip30_backends.consul.errors import (
     CUT_OFF,
     HUNG_UP,
@@ -28,31 +28,7 @@ from kip30_backends.consul.errors import (
     RequestFailedError,
 )
 
-Where = tuple[
-    socket.AddressFamily,
-    socket.SocketKind,
-    int,
-    str,
-    tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
-]
-
 _LEAST_SECONDS = 0.001
-
-
-def dial(address: Address, until: float) -> socket.socket:
-    """Return a connection; no single address may take more than its share of the time.
-
-    Raises:
-        OSError: None could be opened by *until*, a time of `time.monotonic`.
-    """
-    failure = OSError(f"{address.host!r} has no address")
-    places = _resolved(address, until)
-    for number, where in enumerate(places):
-        try:
-            return _connected(where, left(until) / (len(places) - number))
-        except OSError as error:
-            failure = error
-    raise failure
 
 
 def left(until: float) -> float:
@@ -61,54 +37,6 @@ def left(until: float) -> float:
     if seconds < 0:
         raise TimeoutError(LATE)
     return max(_LEAST_SECONDS, seconds)
-
-
-def _connected(where: Where, seconds: float) -> socket.socket:
-    family, kind, protocol, _, place = where
-    connecting = socket.socket(family, kind, protocol)
-    try:
-        connecting.settimeout(seconds)
-        connecting.connect(place)
-    except BaseException:
-        connecting.close()
-        raise
-    return connecting
-
-
-def _resolved(address: Address, until: float) -> Sequence[Where]:
-    """Return the addresses of *address*, resolved on a thread of its own, unless it is numeric."""
-    try:
-        return _looked_up(address, socket.AI_NUMERICHOST)
-    except OSError:
-        return _in_time(lambda: _looked_up(address), until)
-
-
-def _in_time(look: Callable[[], Sequence[Where]], until: float) -> Sequence[Where]:
-    """Return the result of *look*; it cannot be interrupted, so it is left running if it is late.
-
-    Where no thread can be started, as when the interpreter ends, *look* runs on this one: a late
-    answer is better than none.
-    """
-    found: Future[Sequence[Where]] = Future()
-
-    def run() -> None:
-        try:
-            found.set_result(look())
-        except OSError as error:
-            found.set_exception(error)
-
-    try:
-        threading.Thread(target=run, name="kip30-consul-name", daemon=True).start()
-    except RuntimeError:
-        run()
-    return found.result(left(until))
-
-
-def _looked_up(address: Address, flags: int = 0) -> Sequence[Where]:
-    try:
-        return socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=flags)
-    except UnicodeError as error:
-        raise OSError(f"{address.host!r} is not a host name") from error
 
 
 _HTTP_1_1 = 11

@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -25,8 +26,10 @@ from kazoo.exceptions import (
 from kazoo.protocol.connection import STOP_CONNECTING, ConnectionDropped
 from kazoo.protocol.states import KazooState, KeeperState
 
+from kip30.config import Address
 from kip30.driver.clock import Clock
 from kip30.driver.kit import fork_safety
+from kip30.driver.kit.dialing import lookup
 from kip30.driver.kit.thread_start import started
 from kip30.errors import UnavailableError
 from kip30_backends.zookeeper.calls import SyncPoint
@@ -46,6 +49,7 @@ _PING_INTERVAL_PER_TICK = 0.52
 _TICK_PER_TIMEOUT = 0.5
 _THREAD = "kip30-zookeeper-mode"
 _LOGIN_PAUSE = 0.5
+_POLL_SECONDS = 0.05
 _END_SECONDS = 1.0
 _ALONE = "standalone"
 _FOLLOWING = {"follower", "observer"}
@@ -123,6 +127,7 @@ class SessionConnection:
         self._kazoo = make(server, timeout_seconds, identity)
         self._connection = self._kazoo._connection
         self._connection._connect_attempt = self._attempt
+        self._connection._expand_client_hosts = self._addresses
         self._kazoo.add_listener(self._state_changed)
         fork_safety.register(self)
 
@@ -233,6 +238,25 @@ class SessionConnection:
         until = time.monotonic() + _END_SECONDS
         for thread in self._asking:
             thread.join(max(0.0, until - time.monotonic()))
+
+    def _addresses(self) -> list[tuple[str, str, int]]:
+        """Return name, address and port of each server; none once this is to end.
+
+        kazoo calls this before it tries each of them, and would wait for the name servers.
+        """
+        found = []
+        for host, port in self._kazoo.hosts:
+            looking = lookup(Address(host, port))
+            while not looking.done() and not self._kazoo._stopped.is_set():
+                wait([looking], _POLL_SECONDS)
+            if self._kazoo._stopped.is_set():
+                return []
+            try:
+                found += [(host, *where[4][:2]) for where in looking.result()]
+            except OSError as error:
+                self.trouble = error
+                log.info("no address of %s: %s", host, error)
+        return found
 
     def _attempt(self, host: str, address: str, port: int, retry: Any) -> object:
         """Connect and serve the connection until it breaks; kazoo calls this repeatedly."""
