@@ -18,6 +18,7 @@ from kip30 import (
 from kip30.config import Written
 from kip30_backends.zookeeper import ZookeeperBackend
 from kip30_backends.zookeeper.calls import Ask, Steps
+from kip30_backends.zookeeper.client.kazoo_setup import SessionIdentity
 from kip30_backends.zookeeper.client.messages import SetData
 from kip30_backends.zookeeper.client.session_connection import SessionConnection
 from kip30_backends.zookeeper.session import SessionCloser
@@ -118,6 +119,29 @@ def test_a_session_is_closed_though_its_client_takes_it_back(open_client: Open) 
     undertaker.client.disconnect()
     lost.expect_count(1)
     assert undertaker.robbed
+
+
+class Observed(SessionCloser):
+    """A closer that records whether it had a session."""
+
+    had_session = False
+
+    @override
+    def connected(self, client: SessionConnection, sent_at: float, timeout_seconds: float) -> None:
+        self.had_session = True
+        super().connected(client, sent_at, timeout_seconds)
+
+
+def test_an_expired_session_is_not_replaced_to_be_closed(open_client: Open) -> None:
+    backend = open_client().backend
+    assert isinstance(backend, ZookeeperBackend)
+    engine = backend._resources
+    closer = Observed(engine.sessions._context, engine.server, SessionIdentity(5, bytes(16)))
+    closer.client.start()
+    eventually(closer.done.is_set, what="the server has reported the session as expired")
+    closer.client.disconnect()
+    assert closer.client.expired
+    assert not closer.had_session
 
 
 def test_a_version_of_an_earlier_life(open_client: Open) -> None:

@@ -269,6 +269,8 @@ class SessionConnection:
         except SessionExpiredError as error:
             self.trouble = error
             self._become(KeeperState.EXPIRED_SESSION)
+            # kazoo calls no listener for a session that was taken up and never confirmed.
+            self._ended()
         except (AuthFailedError, SessionClosedRequireSaslError) as error:
             self.trouble = error
             if self._was_live and isinstance(error, AuthFailedError):
@@ -391,9 +393,12 @@ class SessionConnection:
 
     def _state_changed(self, state: str) -> None:
         if state == KazooState.LOST:
-            self._kazoo._stopped.set()  # otherwise kazoo would begin another session itself
-            self.expired = self._kazoo._state == KeeperState.EXPIRED_SESSION
-            self._owner.over(self, "the store ended the session")
+            self._ended()
+
+    def _ended(self) -> None:
+        self._kazoo._stopped.set()  # otherwise kazoo would begin another session itself
+        self.expired = self._kazoo._state == KeeperState.EXPIRED_SESSION
+        self._owner.over(self, "the store ended the session")
 
     def _ask_mode(self, transport: Transport, words: FourLetterWords) -> None:
         """Test whether a sync makes the server catch up; that does not change while connected.
