@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -87,17 +88,21 @@ class Resources:
 
     def _close(self) -> None:
         # Deliveries stop first; the lease ends while calls can still be sent; then all calls end,
-        # and only after that the thread that may wait for one.
-        self.watches.stop()
-        self.sessions.close()
-        self._end_calls()
-        self.watches.join()
+        # and only after that the thread that may wait for one. An interrupt (Ctrl-C) of one of
+        # these does not keep the others from ending.
+        with ExitStack() as last_first:
+            last_first.callback(self.watches.join)
+            last_first.callback(self._end_calls)
+            last_first.callback(self.sessions.close)
+            last_first.callback(self.watches.stop)
 
     def _end_calls(self) -> None:
-        self.calls.close()
-        # Last, because it runs everything at once that was scheduled: calls that were to be retried
-        # find their channel closed, and end.
-        self.timer.stop()
+        try:
+            self.calls.close()
+        finally:
+            # Last, because it runs everything at once that was scheduled: calls that were to be
+            # retried find their channel closed, and end.
+            self.timer.stop()
 
     def _retire(self, seconds: float, channel: Channel) -> None:
         """Close *channel* once its calls have ended, each of which takes at most *seconds*."""

@@ -6,7 +6,7 @@ Nothing in it refers to the backend. The timer ends late operations and keeps th
 from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from kip30.config.tls import ReloadingContext
 from kip30.driver import Context
@@ -94,8 +94,13 @@ class Resources:
         """End everything: the session on the server, operations, watches and threads."""
         if self._is_inherited:
             return
-        self._timer.stop()
-        self._end()
+        # An interrupt (Ctrl-C) of one of these does not keep the others from ending. The session
+        # comes last: closing it waits for the server, and callers must not.
+        with ExitStack() as last_first:
+            last_first.callback(self.sessions.close)
+            last_first.callback(self.watches.close)
+            last_first.callback(self.outbox.close)
+            last_first.callback(self._timer.stop)
 
     def drop(self) -> None:
         """Close, because nothing refers to this any longer; on any thread."""
@@ -127,12 +132,6 @@ class Resources:
             else "no session",
             "requests": "3.6" if self.tree.modern else "3.5",
         }
-
-    def _end(self) -> None:
-        # The session comes last: closing it waits for the server, and callers must not.
-        self.outbox.close()
-        self.watches.close()
-        self.sessions.close()
 
     def _open(self, *, probing: bool) -> None:
         with self._closing_if_it_fails():

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -286,13 +286,15 @@ class Sessions:
             self._closing.set()
             managed, self._current = self._current, None
             replacing, unreplaced = self._replacing, self._unreplaced
-        if managed is not None:
-            if managed.session is not None:
-                managed.session.lease.end("closed")
-            managed.client.close(self._context.operation_timeout_seconds * _CLOSING_SHARE)
-        if unreplaced is not None:
-            unreplaced.client.disconnect()
-        join_others(replacing)
+        with ExitStack() as last_first:
+            last_first.callback(join_others, replacing)
+            if unreplaced is not None:
+                last_first.callback(unreplaced.client.disconnect)
+            if managed is not None:
+                patience_seconds = self._context.operation_timeout_seconds * _CLOSING_SHARE
+                last_first.callback(managed.client.close, patience_seconds)
+                if managed.session is not None:
+                    managed.session.lease.end("closed")
 
     @contextmanager
     def _closer(self, identity: SessionIdentity) -> Generator[SessionCloser]:

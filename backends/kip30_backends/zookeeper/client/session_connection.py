@@ -212,9 +212,11 @@ class SessionConnection:
 
     def close(self, patience_seconds: float) -> None:
         """End the session on the server, if it answers in time, and then the thread."""
-        if self.end():
-            self._connection.connection_stopped.wait(patience_seconds)
-        self.disconnect()
+        try:
+            if self.end():
+                self._connection.connection_stopped.wait(patience_seconds)
+        finally:
+            self.disconnect()
 
     def abandon(self) -> None:
         """In a forked child: drop the connection, which stays open for the parent.
