@@ -78,8 +78,10 @@ class Limits:
 class Context:
     """Clock, namespace and timeouts that every backend is opened with, besides its own settings.
 
-    A configured session timeout is granted or refused; a default one gives way to the
-    timeout that the store grants.
+    A store that grants no session timeout as short as a configured one refuses it, if it can; a
+    default one gives way to the timeout that the store grants. A store may grant a longer one, such
+    as the next whole second. ZooKeeper's servers move a timeout into their own limits, in either
+    direction; the driver logs that.
     """
 
     clock: Clock

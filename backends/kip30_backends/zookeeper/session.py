@@ -192,6 +192,7 @@ _POLL_SECONDS = 0.05
 _PAUSE = 0.2
 _PAUSE_IF_REJECTED = 5.0
 _CLOSING_SHARE = 0.5
+_MILLISECOND = 0.001
 
 
 class Sessions:
@@ -222,13 +223,22 @@ class Sessions:
         return self._current
 
     def open(self) -> None:
-        """Open the first session.
+        """Open the first session; log a warning if another timeout is granted than requested.
 
         Raises:
             UnavailableError: Not within the connect timeout.
             AuthenticationError: The servers reject the credentials, or this client rejects theirs.
         """
         self._open(self._context.connect_timeout_seconds)
+        managed, requested = self._current, self._context.session_timeout_seconds
+        if managed is not None and abs(managed.timeout_seconds - requested) > _MILLISECOND:
+            log.warning(
+                "the servers grant a session timeout of %g s instead of %g s: change"
+                " plugin.session.timeout.ms, or the servers' tickTime, minSessionTimeout or"
+                " maxSessionTimeout",
+                managed.timeout_seconds,
+                requested,
+            )
 
     def renew_if_due(self) -> None:
         """Request a proof of the session if that is due, and end an expired session."""

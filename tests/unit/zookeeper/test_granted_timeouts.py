@@ -38,6 +38,22 @@ def _limit(seconds: float) -> str:
     return f"maxSessionTimeout={seconds * 1000:.0f}"
 
 
+def test_another_timeout_than_requested_is_logged(
+    open_client: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    seconds = round(_LONG) + 1
+    client = open_client(**{"plugin.session.timeout.ms": 1000 * seconds})
+    assert client.backend.describe()["session timeout"] == f"{_LONG:g} s"
+    assert f"a session timeout of {_LONG:g} s instead of {seconds:g} s" in caplog.text
+
+
+def test_a_granted_timeout_is_not_logged(
+    open_client: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_client(**{"plugin.session.timeout.ms": 2300})
+    assert "session timeout" not in caplog.text
+
+
 def test_a_server_that_grants_less_at_a_reconnection_is_believed(
     ensemble: Ensemble, settings: list[str], open_client: Open
 ) -> None:
