@@ -75,15 +75,13 @@ class ZookeeperMembership(MembershipDriver):
     def _replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Steps[Claim]:
         path = self._tree.paths.member(group, claim.name)
         grip: Grip = claim.handle
-        if grip.doubtful and not (yield from self._found_again(path, grip)):
-            raise refusals.not_member(group, claim.name)
         while grip.session.lease.end_reason is None:
+            # A node that another client has created in its place may have the same version.
+            if not (yield from self._found_again(path, grip)):
+                break
             # The claim's record must still be there: a late request must not replace a later one.
             if grip.nonce != claim.entry.nonce:
-                if not (yield from self._found_again(path, grip)):
-                    break
-                if grip.nonce != claim.entry.nonce:
-                    raise refusals.other_record(claim.name)
+                raise refusals.other_record(claim.name)
             request = SetData(path, record(nonce, data), grip.version)
             answer = yield Ask((request,), writes=True, session=grip.session)
             try:
@@ -91,8 +89,7 @@ class ZookeeperMembership(MembershipDriver):
             except (NoNode, SessionExpired):
                 break
             except BadVersion:
-                if not (yield from self._found_again(path, grip)):
-                    break
+                continue
             else:
                 entry = Entry(claim.entry.version, nonce, data)
                 return claim._replace(entry=entry, order=answer.order)

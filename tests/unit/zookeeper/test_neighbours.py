@@ -7,10 +7,11 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from kip30 import PluginLocator, StoreError
+from kip30 import NotMemberError, PluginLocator, StoreError
 from kip30.config import Written
+from kip30.driver import Backend
 from kip30.driver.record_format import seal
-from kip30.driver.records import Kind, Snapshot, Target, new_nonce
+from kip30.driver.records import Claim, Kind, Snapshot, Target, new_nonce
 from kip30_backends.zookeeper.client.messages import GetChildren
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
@@ -44,6 +45,25 @@ def _plant(neighbour: Any, group: str) -> set[str]:
     hidden = [make_digest_acl("eve", "e", all=True)]
     neighbour.create(f"{group}/hidden", seal(new_nonce(), b"d"), acl=hidden, ephemeral=True)
     return {"future", "empty", "huge", "lasting", "=ZZ", "hidden"}
+
+
+def _superseded(ours: Backend, theirs: Backend, neighbour: Any, namespace: str) -> Claim:
+    """Return a claim whose node was deleted, and whose id another client has claimed."""
+    claim = ours.membership.claim("g", "m", new_nonce(), b"ours").result()
+    neighbour.delete(f"/{namespace}/group/g/m")
+    theirs.membership.claim("g", "m", new_nonce(), b"theirs").result()
+    return claim
+
+
+def test_an_update_spares_the_member_of_another_client(
+    open_client: Open, neighbour: Any, namespace: str
+) -> None:
+    ours, theirs = open_client().backend, open_client().backend
+    claim = _superseded(ours, theirs, neighbour, namespace)
+    with pytest.raises(NotMemberError):
+        ours.membership.replace("g", claim, new_nonce(), b"new").result()
+    found = theirs.observe.snapshot(Target(Kind.GROUP, "g")).result()
+    assert found.entries["m"].data == b"theirs"
 
 
 @_PROTOCOLS
