@@ -27,8 +27,6 @@ class Grip:
         self.czxid = stat.czxid
         self.version = stat.version
         self.nonce = nonce
-        # Whether a deletion was sent, so that the node may be gone and the id taken by another.
-        self.doubtful = False
 
 
 class ZookeeperMembership(MembershipDriver):
@@ -98,13 +96,12 @@ class ZookeeperMembership(MembershipDriver):
     def _release(self, path: str, claim: Claim) -> Steps[None]:
         """Delete the node; the node of another session has ended with it.
 
-        After an attempt to delete, the id may be another claim's, at the same version: read first.
+        The id may be another claim's by now, at the same version: read first.
         """
         grip: Grip = claim.handle
         while grip.session.lease.end_reason is None:
-            if grip.doubtful and not (yield from self._found_again(path, grip)):
+            if not (yield from self._found_again(path, grip)):
                 return
-            grip.doubtful = True
             request = Delete(path, grip.version)
             answer = yield Ask((request,), writes=True, session=grip.session)
             try:

@@ -37,7 +37,7 @@ class Zookeeper(Store):
 
     name = "zookeeper"
     peer_ports = 2
-    round_trips: ClassVar[Mapping[str, int]] = {"membership": 2}
+    round_trips: ClassVar[Mapping[str, int]] = {"membership": 2, "leave": 2}
 
     @override
     def prepare(self, command: Sequence[str], plan: Plan) -> list[str]:

@@ -66,6 +66,15 @@ def test_an_update_spares_the_member_of_another_client(
     assert found.entries["m"].data == b"theirs"
 
 
+def test_a_release_spares_the_member_of_another_client(
+    open_client: Open, neighbour: Any, namespace: str
+) -> None:
+    ours, theirs = open_client().backend, open_client().backend
+    claim = _superseded(ours, theirs, neighbour, namespace)
+    ours.membership.release("g", claim).result()
+    assert "m" in theirs.observe.snapshot(Target(Kind.GROUP, "g")).result().entries
+
+
 @_PROTOCOLS
 def test_members_go_on_beside_foreign_nodes(
     open_client: Open, neighbour: Any, namespace: str, protocol: str
