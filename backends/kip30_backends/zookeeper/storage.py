@@ -189,7 +189,7 @@ class ZookeeperStorage(StorageDriver):
         return self._outbox.start(self._tree.checked(path, self._list(path, after)))
 
     def _read(self, paths: Sequence[str]) -> Steps[list[Entry | None]]:
-        nodes = yield from self._states.nodes(paths, fresh=True)
+        nodes = yield from self._states.many(paths)
         return [self._entry(path, node) for path, node in zip(paths, nodes, strict=True)]
 
     def _entry(self, path: str, node: Znode | None) -> Entry | None:

@@ -30,6 +30,8 @@ _BYTES_AT_ONCE = 512 * 1024
 """Maximum number of nodes that one request reads, and of bytes of the request: a server refuses
 one from 1 MiB on."""
 _BYTES_EACH = 16
+_NODES_AT_FIRST = 200
+_ANSWER_BYTES = 4 * 1024 * 1024
 
 
 class LeaderState(NamedTuple):
@@ -149,6 +151,21 @@ class States:
         answer = yield Ask(tuple(requests), fresh=fresh)
         parts = [_found(outcome) for outcome in answer.outcomes]
         return [_found(outcome) for part in parts for outcome in part]
+
+    def many(self, paths: Sequence[str]) -> Steps[list[Znode | None]]:
+        """Read the nodes *paths*, each as the leader knows it, but not all at one moment.
+
+        A server builds each whole response in its memory, so the sizes so far decide how many nodes
+        the next request reads.
+        """
+        found: list[Znode | None] = []
+        most, size = _NODES_AT_FIRST, 0
+        while len(found) < len(paths):
+            part = yield from self.nodes(paths[len(found) : len(found) + most], fresh=True)
+            size += sum(len(node.data or b"") for node in part if node is not None)
+            found += part
+            most = max(1, min(_NODES_AT_ONCE, _ANSWER_BYTES * len(found) // max(1, size)))
+        return found
 
     def _value(self, target: Target, *, watch: bool, fresh: bool) -> Steps[Snapshot]:
         return (yield from self._one(target, _value, watch=watch, fresh=fresh))

@@ -9,9 +9,13 @@ from kip30.driver import Backend
 from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import Key
 from kip30_backends.zookeeper import ZookeeperBackend
+from kip30_backends.zookeeper.client.messages import MultiRead
 from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import PATIENT, Open
+
+_VALUES, _LARGE = 350, 64 * 1024
+_MOST_BYTES = 4 * 1024 * 1024
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +36,28 @@ def test_a_cancelled_write_does_not_cancel_the_others_in_its_batch(
         assert given_up.cancel()
     for other in others:
         other.result(5 * time_scale())
+
+
+def test_large_values_are_read_in_several_requests(
+    open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server builds each response in its memory."""
+    storage = open_client(**PATIENT).storage(BYTES)
+    values = {f"large/{number:03}": bytes(_LARGE) for number in range(_VALUES)}
+    storage.put_many(values)
+    sizes: list[int] = []
+    serialize = MultiRead.serialize
+
+    def counting(request: MultiRead) -> bytes:
+        sizes.append(len(request.operations))
+        return serialize(request)
+
+    monkeypatch.setattr(MultiRead, "serialize", counting)
+    assert storage.fetch_many(values).result() == values
+    assert sum(sizes) == _VALUES
+    first, *later = sizes
+    assert first < _VALUES
+    assert max(later) * _LARGE <= _MOST_BYTES
 
 
 def test_new_namespaces_are_made_together(open_client: Open) -> None:
