@@ -173,7 +173,8 @@ class JobCall:
     def _chosen(self) -> StoreConfig:
         if self.choice.file and not (self.choice.backend or self.choice.settings):
             return StoreConfig.of_file(self.choice.file)
-        return StoreConfig.of_properties(self.choice.properties())
+        # Each endpoint "-" reads the file.
+        return StoreConfig.of_properties(self.choice.properties(may_wait=False))
 
 
 def job_options(command: Callable[..., R]) -> Callable[..., R]:

@@ -28,9 +28,16 @@ class StoreChoice:
             {**(self.settings or {}), **(other.settings or {})},
         )
 
-    def properties(self) -> Properties:
-        """Return the settings of the file with those of the command line over them."""
-        properties = load(self.file)
+    def properties(self, *, may_wait: bool = True) -> Properties:
+        """Return the settings of the file with those of the command line over them.
+
+        Args:
+            may_wait: Whether the file may be a pipe, which only the first call can read.
+
+        Raises:
+            ConfigError: The file cannot be read, or a setting has no such key.
+        """
+        properties = load(self.file, may_wait=may_wait)
         if self.backend:
             properties = _without(properties, _BY_CLASS) | load(
                 {_BY_NAME: self.backend}, origin="--backend"

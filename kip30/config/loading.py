@@ -37,7 +37,10 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def load(
-    source: str | Path | Mapping[str, Written] | None = None, *, origin: str = "mapping"
+    source: str | Path | Mapping[str, Written] | None = None,
+    *,
+    origin: str = "mapping",
+    may_wait: bool = True,
 ) -> Properties:
     """Read a configuration.
 
@@ -51,6 +54,8 @@ def load(
         source: A file, a mapping, or None for `default_file`; without such a file nothing is
         configured.
         origin: How errors name the source of a mapping.
+        may_wait: Whether a file that is named may be a pipe or a device, which is read to its end.
+            If not, only a regular file: a pipe is empty to a caller that reads it again.
 
     Raises:
         ConfigError: A file that cannot be read or is not a properties file, or a key or value of
@@ -59,11 +64,12 @@ def load(
     if isinstance(source, Mapping):
         return Properties({_key(key): Value(as_text(source[key], key), origin) for key in source})
     if source is not None:
-        return _load_file(_path(source))
+        return _load_file(_path(source), may_wait=may_wait)
     file = default_file()
     if file is None:
         return Properties({})
-    return _load_file(file, is_named=bool(os.environ.get(CONFIG_VARIABLE)))
+    is_named = bool(os.environ.get(CONFIG_VARIABLE))
+    return _load_file(file, is_named=is_named, may_wait=may_wait)
 
 
 def entries(file: Path) -> Properties:
@@ -104,8 +110,8 @@ def _path(source: str | Path) -> Path:
     )
 
 
-def _load_file(file: Path, *, is_named: bool = True) -> Properties:
-    first = _read_file(file, is_named=is_named)
+def _load_file(file: Path, *, is_named: bool = True, may_wait: bool) -> Properties:
+    first = _read_file(file, is_named=is_named, may_wait=may_wait and is_named)
     named = first.pop(FURTHER_FILE, None)
     if named is None:
         return _with_kafkas_timeouts(Properties(first))
@@ -114,7 +120,8 @@ def _load_file(file: Path, *, is_named: bool = True) -> Properties:
             f"{FURTHER_FILE} ({named.origin}) reads a file, and another user may have written it:"
             f" {named.untrusted_reason}; name the other file with --config instead"
         )
-    second = _read_file(file.parent / without_tilde(Path(named.text.strip())), is_named=True)
+    further = file.parent / without_tilde(Path(named.text.strip()))
+    second = _read_file(further, is_named=True, may_wait=may_wait)
     if FURTHER_FILE in second:
         raise ConfigError(f"{FURTHER_FILE} ({second[FURTHER_FILE].origin}): only one is allowed")
     return _with_kafkas_timeouts(Properties(first) | Properties(second))
@@ -133,8 +140,8 @@ def _with_kafkas_timeouts(properties: Properties) -> Properties:
     return Properties(foreign) | properties
 
 
-def _read_file(file: Path, *, is_named: bool) -> dict[str, Value]:
-    raw, untrusted_reason = _contents(file, is_named=is_named, may_wait=is_named)
+def _read_file(file: Path, *, is_named: bool, may_wait: bool) -> dict[str, Value]:
+    raw, untrusted_reason = _contents(file, is_named=is_named, may_wait=may_wait)
     values = _parse(_decoded(raw, file), str(file))
     kept = _out_of_kafka(values) if _is_kafka(values) else values
     folder = _folder(file)

@@ -50,4 +50,4 @@ def _require_kind(mode: int, *, may_wait: bool) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not (may_wait or stat.S_ISREG(mode)):
-        raise OSError(errno.EINVAL, "not a regular file")
+        raise OSError(errno.EINVAL, "not a regular file, which can be read again: save it as one")

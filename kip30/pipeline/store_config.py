@@ -30,7 +30,7 @@ class StoreConfig:
 
     @classmethod
     def of_file(cls, file: Path) -> "StoreConfig":
-        """Return the configuration in *file*."""
+        """Return the configuration in *file*, which must be a regular file: each use reads it."""
         return cls(file=file.absolute())
 
     @classmethod
@@ -80,10 +80,11 @@ class StoreConfig:
         """Read it.
 
         Raises:
-            ConfigError: The file cannot be read.
+            ConfigError: The file cannot be read, or is no regular file. A pipe would be empty the
+                second time, which means the default store.
         """
         if self.file is not None:
-            return load(self.file)
+            return load(self.file, may_wait=False)
         given = load(dict(self.settings or ()), origin="the job's configuration")
         begin = {key: Path(folder) for key, folder in self.folders}
         return Properties(

@@ -1,5 +1,6 @@
 """Calls of the pipeline that end before Spark starts."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -311,3 +312,31 @@ def test_a_chosen_store_with_a_written_secret_is_refused(shell: Shell) -> None:
     told = _fails(shell, Status.USAGE, *words)
     assert "plugin.etcd.password" in told
     assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("master", ["local[1]", "spark://127.0.0.1:1"])
+@pytest.mark.parametrize("is_chosen", [False, True])
+def test_a_store_in_a_pipe_is_refused_because_it_is_read_again(
+    shell: Shell, master: str, *, is_chosen: bool
+) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading), os.fdopen(writing, "w") as pipe:
+        pipe.write(LOOPBACK.format("127.0.0.1:1") + "plugin.namespace = billing\n")
+        pipe.close()
+        name = f"/dev/fd/{reading}"
+        choice = ["-", "--config", name, "--set", "plugin.namespace=b"] if is_chosen else [name]
+        words = ("snapshot", *choice, "--out", "r", "--master", master)
+        told = _fails(shell, Status.USAGE, *words)
+    assert f"{name}: not a regular file" in told
+    assert "save it as one" in told
+
+
+def test_a_pipe_that_a_store_names_is_refused_because_it_is_read_again(shell: Shell) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading), os.fdopen(writing, "w") as pipe:
+        pipe.write("plugin.namespace = billing\n")
+        pipe.close()
+        further = f"plugin.configuration.file = /dev/fd/{reading}\n"
+        file = _file(shell, "etcd.properties", LOOPBACK.format("127.0.0.1:1") + further)
+        told = _fails(shell, Status.USAGE, "snapshot", file, "--out", "r")
+    assert f"/dev/fd/{reading}: not a regular file" in told
