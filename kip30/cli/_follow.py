@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from kip30.cli._exit_codes import Status, after_signal
 from kip30.cli._failures import explain, say
+from kip30.driver.kit.thread_start import start_eventually
 from kip30.errors import Kip30Error, UnavailableError
 from kip30.locator import PluginLocator
 
@@ -48,7 +49,9 @@ class _End(NamedTuple):
 def watch(locator: PluginLocator, listen: Listen[E], show: Show[E]) -> int:
     """Do as `stay`, but end with `Status.OK` when stdout is closed."""
     events = SimpleQueue[E | Outage | _End]()
-    threading.Thread(target=_await_hangup, args=(events.put,), daemon=True).start()
+    start_eventually(
+        threading.Thread(target=_await_hangup, args=(events.put,), name="kip30-hangup", daemon=True)
+    )
     return _stay(locator, events, listen, show)
 
 

@@ -14,6 +14,7 @@ from kip30.cli._failures import say
 from kip30.cli._follow import Outage, watch
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.coordinator import GroupDescription, MemberDescription, describe_group, share_text
+from kip30.driver.kit.thread_start import start_eventually
 from kip30.errors import OutcomeUnknownError, UnavailableError
 from kip30.locator import PluginLocator
 
@@ -77,7 +78,7 @@ def _follow(
                 known = found
             time.sleep(_LOOK_SECONDS)
 
-    threading.Thread(target=look, name="kip30-status", daemon=True).start()
+    start_eventually(threading.Thread(target=look, name="kip30-status", daemon=True))
 
 
 def _show_next(

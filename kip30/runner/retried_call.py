@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 
 from kip30.codecs import BYTES
 from kip30.driver import Backend, Capability
-from kip30.errors import AuthenticationError, Kip30Error, UnsupportedError
+from kip30.driver.kit.thread_start import started
+from kip30.errors import AuthenticationError, Kip30Error, UnavailableError, UnsupportedError
 from kip30.locator import PluginLocator
 
 T = TypeVar("T")
@@ -49,6 +50,7 @@ class RetriedCall(Generic[T]):
 
         Raises:
             Kip30Error: The error of the call; the next `result` retries it.
+            UnavailableError: Also if the system has no thread to spare. Nothing was called.
         """
         if self._future is None:
             self._begun = min(self._begun, time.monotonic())
@@ -87,7 +89,8 @@ class StoreProbe:
         """Begin a read if one is due, on a thread of its own, and raise what the last one raised.
 
         Raises:
-            UnavailableError: The store did not answer within its operation timeout. It may again.
+            UnavailableError: The store did not answer within its operation timeout, or the system
+                has no thread to spare for the read. The next one may succeed.
             AuthenticationError: It rejects credentials with which the key could be read before.
             StoreError: It cannot be used as it is.
         """
@@ -129,7 +132,11 @@ def _has_answered(locator: PluginLocator) -> bool:
 
 
 def _in_background(work: Callable[[], T]) -> Future[T]:
-    """Do *work* on a thread that the process does not wait for at its end."""
+    """Do *work* on a thread that the process does not wait for at its end.
+
+    Raises:
+        UnavailableError: The system has no thread to spare. Nothing was done.
+    """
     future: Future[T] = Future()
 
     def run() -> None:
@@ -138,5 +145,6 @@ def _in_background(work: Callable[[], T]) -> Future[T]:
         except BaseException as error:  # noqa: BLE001  the thread that waits raises it
             future.set_exception(error)
 
-    threading.Thread(target=run, name="kip30-opening", daemon=True).start()
+    if not started(threading.Thread(target=run, name="kip30-opening", daemon=True)):
+        raise UnavailableError("the system has no thread to spare: nothing was asked")
     return future

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from kip30.runner import retried_call
 from kip30_conformance.driver_faults import DriverFault, Effect
 from kip30_conformance.polling import time_scale
 from tests.embedded_faults import faults_of
+from tests.unit.threads import no_threads
 
 from .shell import PATIENCE_SECONDS, Shell, ended, eventually, line_of
 
@@ -127,6 +129,28 @@ def test_each_outage_is_printed_once(shell: Shell, monkeypatch: pytest.MonkeyPat
             _follow.stay(locator, listen, end)
     assert len(said) == 2
     assert all(line.startswith("waiting for the store: ") for line in said)
+
+
+def test_a_watch_survives_a_moment_without_a_thread_to_spare(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reports that as an outage, and notices later that its reader has closed the pipe."""
+    said: list[str] = []
+    monkeypatch.setattr(retried_call, "_PROBE_SECONDS", 0.01)
+    reading, writing = os.pipe()
+    os.close(reading)
+    monkeypatch.setattr(_follow, "_STDOUT", writing)
+    with PluginLocator().startup(str(shell.properties)) as locator, ExitStack() as shortage:
+        shortage.enter_context(no_threads("kip30-"))
+
+        def end_shortage(line: str) -> None:
+            said.append(line)
+            shortage.close()
+
+        monkeypatch.setattr(_follow, "say", end_shortage)
+        assert _follow.watch(locator, lambda _: None, print) == Status.OK
+    os.close(writing)
+    assert said == ["waiting for the store: the system has no thread to spare: nothing was asked"]
 
 
 def is_blocked(pid: int) -> bool:

@@ -10,12 +10,13 @@ import pytest
 
 from kip30 import PluginLocator
 from kip30.driver.kit.futures import failed
-from kip30.errors import AuthenticationError
+from kip30.errors import AuthenticationError, UnavailableError
 from kip30.names import Key
 from kip30.runner import retried_call
 from kip30.runner.retried_call import StoreProbe
 from kip30_conformance.driver_faults import wrap
 from kip30_conformance.polling import eventually
+from tests.unit.threads import no_threads
 
 Read = Callable[[Sequence[Key]], Future[Any]]
 
@@ -68,3 +69,11 @@ def test_credentials_that_were_withdrawn_are_an_error(locator: PluginLocator) ->
     permissions.grants = False
     with pytest.raises(AuthenticationError, match="not permitted"):
         permissions.await_reads(probe)
+
+
+def test_a_read_without_a_thread_to_spare_is_an_outage_that_ends(locator: PluginLocator) -> None:
+    permissions, probe = Permissions(locator), StoreProbe(locator)
+    permissions.grants = True
+    with no_threads("kip30-opening"), pytest.raises(UnavailableError, match="no thread to spare"):
+        probe.check()
+    permissions.await_reads(probe)

@@ -11,6 +11,8 @@ from kip30.runner.interrupts import Interrupts
 from kip30.runner.job import Ending, RunOutcome
 from kip30.runner.retried_call import RetriedCall
 from kip30.runner.waiting import Poller
+from kip30_conformance.polling import eventually
+from tests.unit.threads import no_threads
 
 
 class Attempt:
@@ -80,6 +82,13 @@ def test_an_outage_is_reported_once_and_the_next_one_again(
         monkeypatch.setattr(time, "monotonic", lambda: later)
         poller.ask()
     assert len(lines) == 2
+
+
+def test_an_attempt_without_a_thread_to_spare_is_retried() -> None:
+    call = RetriedCall(lambda: "opened")
+    with no_threads(), pytest.raises(UnavailableError, match="no thread to spare"):
+        call.result(1.0)
+    assert eventually(lambda: call.result(1.0), what="the retry is answered") == "opened"
 
 
 def test_an_attempt_that_lasts_is_one() -> None:
