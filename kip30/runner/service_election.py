@@ -1,16 +1,21 @@
 """The election for a runner, on a store that may not be available yet."""
 
+import time
 from contextlib import suppress
 
 from typing_extensions import override
 
 from kip30.config import CommonSettings, Properties, build
+from kip30.driver.clock import SystemClock
 from kip30.driver.closeable import Closeable
 from kip30.election import LeaderElection
 from kip30.errors import NotNominatedError, UnsupportedError, UsageError
 from kip30.locator import PluginLocator
 from kip30.runner.retried_call import RetriedCall, StoreProbe, refuse_overlap
 from kip30.runtime.candidacy import Leadership
+
+_CLOCK = SystemClock()
+"""The one by which `LeaderElection.wait_elected` measures its timeout."""
 
 
 class StoreContest(Closeable):
@@ -32,10 +37,17 @@ class StoreContest(Closeable):
         self._term: Leadership | None = None
 
     def wait(self, timeout: float) -> Leadership | None:
-        """Become a candidate and wait for a term; see `kip30.runner.Contest`."""
+        """Become a candidate and wait for a term; see `kip30.runner.Contest`.
+
+        A candidate that the store has refused meanwhile is nominated again by the next call.
+        """
         election = self._entry.result(timeout)
-        self._term = election.wait_elected(self._candidate, timeout) if election else None
-        if election and self._term is None:
+        if election is None:
+            return None
+        until = _CLOCK.now() + timeout
+        self._term = election.wait_elected(self._candidate, timeout)
+        if self._term is None:
+            self._nominate_again(until)
             self._probe.check()
         return self._term
 
@@ -70,6 +82,17 @@ class StoreContest(Closeable):
     def close(self) -> None:
         """Close the store; the candidate resigns with it."""
         self._locator.close()
+
+    def _nominate_again(self, until: float) -> None:
+        """Let the next `wait` nominate the candidate if the last one ended before *until*.
+
+        Only a candidate that is not nominated any longer ends a wait without a term so early. The
+        nomination raises why the store refuses it.
+        """
+        left = until - _CLOCK.now()
+        if left > 0:
+            self._entry.forget()
+            time.sleep(left)  # or a caller that waits again would nominate again and again
 
     def _enter(self) -> LeaderElection[str]:
         if self._election is None:

@@ -1,15 +1,19 @@
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
 from kip30 import PluginLocator
 from kip30.config import load
 from kip30.driver import Capability
-from kip30.errors import ConfigError
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Claim
+from kip30.errors import AuthenticationError, ConfigError
 from kip30.runner import Contest
 from kip30.runner.service_election import StoreContest
 from kip30.runtime.candidacy import Leadership
+from kip30_conformance.driver_faults import wrap
 from kip30_conformance.polling import time_scale
 
 from .shell import PATIENCE_SECONDS, SESSION_SECONDS, Shell
@@ -97,6 +101,38 @@ def test_wait_returns_none_after_its_timeout_while_another_leads(
         began = time.monotonic()
         assert contest.wait(0.2) is None
         assert time.monotonic() - began < PATIENCE_SECONDS * time_scale()
+
+
+@pytest.fixture
+def withdrawn(contest: StoreContest) -> StoreContest:
+    """Return a contest whose candidate was withdrawn, as the store's refusal of a claim does it."""
+    won(contest)
+    assert contest._election is not None
+    contest._election.resign("n1")
+    return contest
+
+
+def test_a_candidate_that_is_not_nominated_any_longer_is_nominated_again(
+    withdrawn: StoreContest,
+) -> None:
+    assert won(withdrawn).epoch == 2
+
+
+def test_wait_raises_the_error_of_a_candidate_that_the_store_refuses_meanwhile(
+    withdrawn: StoreContest,
+) -> None:
+    def claim(*_real: object, **_more: object) -> Future[Claim]:
+        return failed(AuthenticationError("not permitted"))
+
+    wrap(withdrawn._locator.backend.election, "claim", claim)
+    with pytest.raises(AuthenticationError, match="not permitted"):
+        won(withdrawn)
+
+
+def test_a_wait_without_a_nomination_takes_its_whole_timeout(withdrawn: StoreContest) -> None:
+    began = time.monotonic()
+    assert withdrawn.wait(0.2) is None
+    assert time.monotonic() - began >= 0.19
 
 
 def test_wait_raises_a_configuration_error(shell: Shell) -> None:
