@@ -13,7 +13,6 @@ Each command has a guard of its own. One thread looks after all of them, so noth
 for one of them alone: a guard that is not informed for too long ends its command.
 """
 
-import errno
 import math
 import select
 import time
@@ -26,7 +25,7 @@ from kip30.runner.guard_handle import require_guard
 from kip30.runner.guarded_run import look_seconds, run_outcome
 from kip30.runner.interrupts import Interrupts
 from kip30.runner.item_run import ItemRun
-from kip30.runner.job import Ending, RunOutcome
+from kip30.runner.job import Ending, RunOutcome, is_shortage
 from kip30.runner.orphans import OrphanReaper
 from kip30.runner.share_job import ShareJob
 from kip30.runner.share_protocols import HeldItem, ItemWorkshare
@@ -37,8 +36,6 @@ from kip30.runner.waiting import Poller, Say, interrupted
 _MOST_STARTING = 4
 """Number of guards starting at once: hundreds of interpreters would each take seconds to start."""
 _SHORT_LOOK_SECONDS = 0.005
-_SHORTAGES = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-"""Errors that a later start may not meet."""
 
 
 def run_items(
@@ -223,7 +220,7 @@ class _ItemRunner:
         try:
             has_started = one.start(self._spare.take, self._workshare.share_fd())
         except OSError as error:
-            if error.errno not in _SHORTAGES:
+            if not is_shortage(error.errno):
                 raise
             pause = one.pause()
             self._say(f"item {one.name}: no guard: {error.strerror}: retry in {pause:g} s")
@@ -315,9 +312,7 @@ class _ItemRunner:
     def _runs_again(self, outcome: RunOutcome) -> bool:
         if outcome.ending is Ending.COMMAND_ENDED:
             return self._job.restart
-        if outcome.ending is Ending.NOT_EXECUTED:
-            return outcome.error in _SHORTAGES
-        return outcome.ending in {Ending.KILLED, Ending.LAPSED}
+        return outcome.is_shortage or outcome.ending in {Ending.KILLED, Ending.LAPSED}
 
     def _end_all(self) -> None:
         """End all commands without any grace, if there are some, give all up, and leave."""

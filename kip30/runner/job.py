@@ -1,5 +1,6 @@
 """The job of a runner, and the outcome."""
 
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -14,6 +15,7 @@ WAITED_STATUS = 6
 """Exit status when the candidate was not elected within the time to wait."""
 GRACE_SECONDS = 10.0
 LONGEST_GRACE_SECONDS = 365 * 86_400.0
+_SHORTAGES = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,8 @@ class Job:
         service: The service to lead.
         candidate: The candidate to lead it as.
         command: Program and arguments.
-        once: End when leadership is lost instead of waiting for it again.
+        once: End when leadership is lost, or the system has no process, memory or descriptor left
+            for the command, instead of waiting for leadership again.
         wait_seconds: How long to wait for leadership each time; None is without limit.
         grace_seconds: How long the command and its descendants may take to end after the first
             signal, or the descendants after the end of the command. Less if the lease runs out
@@ -99,6 +102,11 @@ class Ending(Enum):
     WAITED = "not elected within the time to wait"
 
 
+def is_shortage(number: int | None) -> bool:
+    """Return whether a start that failed with this errno may succeed later."""
+    return number in _SHORTAGES
+
+
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
     """Outcome of a run.
@@ -122,3 +130,8 @@ class RunOutcome:
     def of_command(cls, ending: Ending, wait_status: int) -> "RunOutcome":
         """Return the outcome of a run whose command ended with this wait status."""
         return cls(ending, exit_status.exit_status(wait_status))
+
+    @property
+    def is_shortage(self) -> bool:
+        """True if a shortage alone has prevented the execution, so that a later one may succeed."""
+        return self.ending is Ending.NOT_EXECUTED and is_shortage(self.error)

@@ -1,5 +1,6 @@
 """The runner: wait to lead, run the command under a guard, then give leadership up."""
 
+import os
 import time
 
 from kip30.errors import OutcomeUnknownError, UnavailableError
@@ -7,7 +8,7 @@ from kip30.runner import exit_status
 from kip30.runner.guard_handle import GuardHandle, require_guard
 from kip30.runner.guarded_run import Supervision, end_orphans_of, run_outcome
 from kip30.runner.interrupts import Interrupts
-from kip30.runner.job import Ending, Job, RunOutcome, TermCommand
+from kip30.runner.job import Ending, Job, RunOutcome, TermCommand, is_shortage
 from kip30.runner.orphans import OrphanReaper
 from kip30.runner.pauses import GuardPauses
 from kip30.runner.protocols import Contest, Term
@@ -39,7 +40,8 @@ def run(
     Raises:
         UnsupportedError: No guard can run on this system. Nothing was done.
         Kip30Error: The contest failed for good. The command is no longer running.
-        OSError: A guard cannot be started, or cannot work. The command is not running.
+        OSError: A guard cannot be started, and not only for a shortage, or cannot work. The command
+            is not running.
     """
     require_guard()
     if refusal := exit_status.refusal(job.command[0]):
@@ -59,39 +61,51 @@ class _Runner:
         self._orphans = orphans
         self._terminal = Terminal()
         self._pauses = GuardPauses()
-        # The end of the guard of this turn, in words; empty unless it was killed.
-        self._guard_end = ""
+        # Why a pause follows this turn, in words; empty unless its guard was killed, or the system
+        # was short of something.
+        self._setback = ""
         self._terms = Poller(contest.wait, interrupts, say, has_tried=contest.has_tried)
 
     def run(self) -> RunOutcome:
         while True:
             started_at = time.monotonic()
             outcome = self._turn()
-            if outcome and (outcome.ending not in _ENDS_OF_TERM or self._job.once):
+            if outcome and (self._job.once or not self._goes_on_after(outcome)):
                 return outcome
-            if self._guard_end:
+            if self._setback:
                 self._pause(time.monotonic() - started_at)
 
+    def _goes_on_after(self, outcome: RunOutcome) -> bool:
+        if outcome.is_shortage:
+            self._setback = _shortage(outcome.error)
+        return outcome.is_shortage or outcome.ending in _ENDS_OF_TERM
+
     def _turn(self) -> RunOutcome | None:
-        self._guard_end = ""
+        """Return the outcome of one term; None if there was none, for want of a guard."""
+        self._setback = ""
         try:
             with self._guard() as guard:
                 waited = self._await_term(guard)
                 if waited is None:
-                    self._guard_end = guard.end()
+                    self._setback = guard.end()
                     return None
                 if isinstance(waited, RunOutcome):
                     return waited
                 return self._lead(waited, guard)
+        except OSError as error:
+            if self._job.once or not is_shortage(error.errno):
+                raise
+            self._setback = _shortage(error.errno or 0)
+            return None
         finally:
             self._orphans.clear()
             self._terminal.take_back(restores=True)
             self._resign()
 
     def _pause(self, life_seconds: float) -> None:
-        """Wait before the guard is replaced, unless a signal comes. Others may lead meanwhile."""
+        """Wait before the next guard is started, unless a signal comes. Others may lead by then."""
         seconds = self._pauses.after(life_seconds)
-        self._say(f"{self._guard_end}: retry in {seconds:g} s")
+        self._say(f"{self._setback}: retry in {seconds:g} s")
         end = time.monotonic() + seconds
         while not self._interrupts.received and (left := end - time.monotonic()) > 0:
             self._interrupts.wait(left)
@@ -120,8 +134,8 @@ class _Runner:
         return outcome
 
     def _end_orphans(self, guard: GuardHandle) -> tuple[str, int]:
-        self._guard_end = guard.end()
-        self._say(f"{self._guard_end}: ending its command")
+        self._setback = guard.end()
+        self._say(f"{self._setback}: ending its command")
         return end_orphans_of(guard, self._orphans)
 
     def _resign(self) -> None:
@@ -129,3 +143,7 @@ class _Runner:
             self._contest.resign()
         except (UnavailableError, OutcomeUnknownError) as error:
             self._say(f"resignation not confirmed: leadership ends with the lease: {error}")
+
+
+def _shortage(number: int) -> str:
+    return f"cannot start the command: {os.strerror(number)}"

@@ -15,6 +15,7 @@ The pause is 1 s, doubles up to 60 s, and is 1 s again for another share, or aft
 longer than 60 s.
 """
 
+import os
 import time
 
 from kip30.errors import OutcomeUnknownError, UnavailableError
@@ -22,7 +23,7 @@ from kip30.runner import exit_status
 from kip30.runner.guard_handle import GuardHandle, require_guard
 from kip30.runner.guarded_run import Supervision, end_orphans_of, run_outcome
 from kip30.runner.interrupts import Interrupts
-from kip30.runner.job import Ending, RunOutcome
+from kip30.runner.job import Ending, RunOutcome, is_shortage
 from kip30.runner.orphans import OrphanReaper
 from kip30.runner.pauses import Pauses
 from kip30.runner.share_job import ShareCommand, ShareJob
@@ -62,7 +63,8 @@ def run_shares(
         UnsupportedError: No guard can run on this system. Nothing was done.
         UsageError: An item cannot be passed to a command. The command is not running.
         Kip30Error: The workshare failed for good. The command is no longer running.
-        OSError: A guard cannot be started, or cannot work. The command is not running.
+        OSError: A guard cannot be started, and not only for a shortage, or cannot work. The command
+            is not running.
     """
     require_guard()
     if refusal := exit_status.refusal(job.command[0]):
@@ -124,9 +126,11 @@ class _ShareRunner:
         try:
             while True:
                 started_at = time.monotonic()
-                outcome = self._run_once(share)
+                outcome = self._run_or_lack(share)
                 if self._is_final(outcome):
                     return outcome
+                if outcome.is_shortage:
+                    self._say(f"cannot start the command: {os.strerror(outcome.error)}")
                 self._pause(share, pauses.after(time.monotonic() - started_at))
                 if self._interrupts.received:
                     return interrupted(self._interrupts)
@@ -135,7 +139,18 @@ class _ShareRunner:
         finally:
             self._workshare.give_up(share)
 
+    def _run_or_lack(self, share: HeldShare) -> RunOutcome:
+        """Run the command once; a guard that a shortage prevents counts as no execution."""
+        try:
+            return self._run_once(share)
+        except OSError as error:
+            if not is_shortage(error.errno):
+                raise
+            return RunOutcome.not_executed(error.errno or 0)
+
     def _is_final(self, outcome: RunOutcome) -> bool:
+        if outcome.is_shortage:
+            return False
         if outcome.ending is Ending.COMMAND_ENDED:
             return not self._job.restart
         return outcome.ending in {Ending.NOT_EXECUTED, Ending.INTERRUPTED}

@@ -5,12 +5,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
+from kip30.runner import guard_handle
 from kip30_conformance.polling import time_scale
 
 from .tiny_runner import Record, Register
@@ -237,3 +240,25 @@ class Field:
 def spare_of(runner: Started, used: int) -> int:
     """Return the guard of *runner* that waits, besides the one at work."""
     return eventually(lambda: next(iter({*children(runner.pid)} - {used}), None))
+
+
+def fail_spawns(monkeypatch: pytest.MonkeyPatch, number: int, times: int) -> None:
+    """Let the next starts of a guard fail with this errno."""
+    errors = [OSError(number, os.strerror(number))] * times
+    real = guard_handle._spawn
+
+    def spawn(passed: Sequence[int], descriptors: Sequence[int]) -> "subprocess.Popen[bytes]":
+        if errors:
+            raise errors.pop()
+        return real(passed, descriptors)
+
+    monkeypatch.setattr(guard_handle, "_spawn", spawn)
+
+
+def is_waiting(guard: int) -> bool:
+    """Return whether a guard has everything that it opens before the order to start."""
+    descriptors = Path(f"/proc/{guard}/fd").iterdir()
+    try:
+        return any(str(one.readlink()) == "anon_inode:[pidfd]" for one in descriptors)
+    except FileNotFoundError:  # it has closed one meanwhile
+        return False

@@ -4,6 +4,7 @@ A hundred kills and two hundred terms, with the times to the next command:
 `pytest tests/unit/runner -m heavy --log-cli-level=INFO`.
 """
 
+import errno
 import logging
 import os
 import resource
@@ -18,11 +19,20 @@ from pathlib import Path
 
 import pytest
 
-from kip30.runner import LOST_STATUS
+from kip30.runner import LOST_STATUS, Ending, Job, run
 from kip30_conformance.polling import time_scale
 
-from .field import TIMEOUT, Field, Started, children, eventually, is_running
-from .tiny_runner import CLOCK
+from .field import (
+    TIMEOUT,
+    Field,
+    Started,
+    children,
+    eventually,
+    fail_spawns,
+    is_running,
+    is_waiting,
+)
+from .tiny_runner import CLOCK, FileContest
 
 LOG = logging.getLogger(__name__)
 LONG = 100 * TIMEOUT * time_scale()
@@ -251,17 +261,41 @@ def test_a_guard_that_cannot_hold_order_and_lease_starts_nothing(field: Field, r
     limit = next(n for n in count() if n - len(used & {*range(n)}) == room)
     resource.prlimit(guard, resource.RLIMIT_NOFILE, (limit, limit))
     kill_runner(first)
+    second.await_line("cannot start the command: Too many open files: retry in 0.1 s")
+    field.await_epoch(3)
+    assert {tick.epoch for tick in field.ticks()} == {1, 3}
+
+
+@pytest.mark.fault
+def test_a_run_for_one_term_ends_if_the_guard_has_no_descriptors(field: Field) -> None:
+    field.start(timeout=LONG)
+    field.await_epoch(1)
+    second = field.start(timeout=LONG, options=("--once",))
+    guard = eventually(lambda: next(filter(is_waiting, children(second.pid)), None))
+    resource.prlimit(guard, resource.RLIMIT_NOFILE, (3, 3))
+    field.leader().send(signal.SIGTERM)
     assert second.wait() == 126
     assert {tick.epoch for tick in field.ticks()} == {1}
 
 
-def is_waiting(guard: int) -> bool:
-    """Return whether a guard has everything that it opens before the order to start."""
-    descriptors = Path(f"/proc/{guard}/fd").iterdir()
-    try:
-        return any(str(one.readlink()) == "anon_inode:[pidfd]" for one in descriptors)
-    except FileNotFoundError:  # it has closed one meanwhile
-        return False
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM])
+def test_a_guard_that_cannot_be_started_for_a_shortage_is_retried(
+    field: Field, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    said, job = list[str](), Job(service="s", candidate="c", command=["sh", "-c", "exit 7"])
+    fail_spawns(monkeypatch, number, times=2)
+    outcome = run(FileContest(field.folder, LONG), job, say=said.append)
+    assert (outcome.ending, outcome.status) == (Ending.COMMAND_ENDED, 7)
+    line = f"cannot start the command: {os.strerror(number)}: retry in"
+    assert said[:2] == [f"{line} 0.1 s", f"{line} 0.2 s"]
+
+
+def test_a_guard_that_cannot_be_started_for_another_reason_ends_the_run(
+    field: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_spawns(monkeypatch, errno.EPERM, times=1)
+    with pytest.raises(PermissionError):
+        run(FileContest(field.folder, LONG), Job(service="s", candidate="c", command=["true"]))
 
 
 @pytest.mark.fault

@@ -1,5 +1,6 @@
 """Commands for shares: their environment, and their end with their share."""
 
+import errno
 import os
 import resource
 import signal
@@ -11,14 +12,25 @@ from pathlib import Path
 import pytest
 
 from kip30.errors import InvalidNameError, UsageError
-from kip30.runner import WAITED_STATUS, ShareJob
+from kip30.runner import WAITED_STATUS, Ending, ShareJob, run_shares
 from kip30.runner.pauses import GuardPauses, Pauses
 from kip30.runner.share_job import MAX_SHARE_BYTES
 from kip30.runner.spare_guard import SpareGuard
 from kip30_conformance.polling import time_scale
 
-from .field import TIMEOUT, children, eventually, is_running, parent, spare_of
+from .field import (
+    TIMEOUT,
+    Started,
+    children,
+    eventually,
+    fail_spawns,
+    is_running,
+    is_waiting,
+    parent,
+    spare_of,
+)
 from .share_field import NO_LOOK, ShareField, Work
+from .tiny_share_runner import FileWorkshare, ShareFile
 
 SH = ("sh", "-c")
 CLEANING = round(300_000 * time_scale())  # microseconds
@@ -323,6 +335,39 @@ def test_a_command_is_run_again_after_growing_pauses(field: ShareField) -> None:
     assert [round(b.time - a.time) for a, b in pairwise(runs[:3])] >= [1, 2]
     assert not field.times("gave-up-1")
     assert is_running(runner.pid)
+
+
+@pytest.mark.parametrize("options", [(), ("--restart",)])
+def test_a_command_that_cannot_be_started_for_a_shortage_is_retried_with_its_share(
+    field: ShareField, options: tuple[str, ...]
+) -> None:
+    runner = field.start(options=options)
+    resource.prlimit(awaited_guard(runner), resource.RLIMIT_NOFILE, (3, 3))
+    field.give(1, "a")
+    runner.await_line("cannot start the command: Too many open files")
+    runner.await_line("running the command again in 1 s")
+    field.await_work(1)
+    assert not field.times("gave-up-1")
+
+
+def awaited_guard(runner: Started) -> int:
+    """Return the guard of *runner*, once it awaits the order to start."""
+    return eventually(lambda: next(filter(is_waiting, children(runner.pid)), None))
+
+
+def test_a_guard_that_cannot_be_started_for_a_shortage_is_retried_with_its_share(
+    field: ShareField, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    field.give(1, "a")
+    said, job = list[str](), ShareJob(group="g", command=["sh", "-c", "exit 7"])
+    fail_spawns(monkeypatch, errno.EAGAIN, times=2)  # that of the spare guard, and the next one
+    share = FileWorkshare(ShareFile(field.folder), LONG)
+    outcome = run_shares(share, job, say=said.append)
+    assert (outcome.ending, outcome.status) == (Ending.COMMAND_ENDED, 7)
+    assert said[2:4] == [
+        f"cannot start the command: {os.strerror(errno.EAGAIN)}",
+        "running the command again in 1 s",
+    ]
 
 
 def test_a_share_is_given_up_in_the_pause(field: ShareField) -> None:
