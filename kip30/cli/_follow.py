@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 from kip30.cli._exit_codes import Status, after_signal
 from kip30.cli._failures import explain, say
@@ -47,12 +47,20 @@ class _End(NamedTuple):
 
 
 def watch(locator: PluginLocator, listen: Listen[E], show: Show[E]) -> int:
-    """Do as `stay`, but end with `Status.OK` when stdout is closed."""
+    """Do as `stay`, but end with `Status.OK` when stdout is closed.
+
+    The listener blocks until the event before was shown, and must be called by other threads. So a
+    reader that stalls costs no memory: changes are merged meanwhile, as for any slow callback.
+    """
     events = SimpleQueue[E | Outage | _End]()
+    turns = _Turns(events.put)
     start_eventually(
         threading.Thread(target=_await_hangup, args=(events.put,), name="kip30-hangup", daemon=True)
     )
-    return _stay(locator, events, listen, show)
+    try:
+        return _stay(locator, events, lambda _: listen(turns.tell), show, shown=turns.shown)
+    finally:
+        turns.end()
 
 
 def stay(locator: PluginLocator | None, listen: Listen[E], show: Show[E]) -> int:
@@ -75,6 +83,8 @@ def _stay(
     events: "SimpleQueue[E | Outage | _End]",
     listen: Listen[E],
     show: Show[E],
+    *,
+    shown: Callable[[], object] = lambda: None,
 ) -> int:
     outages = _Outages(locator)
     with _EndingBySignals(events.put) as signals:
@@ -84,7 +94,34 @@ def _stay(
                 signals.show(outages.begin, event.error)
             else:
                 signals.show(show, event)
+            shown()
     return event.status
+
+
+class _Turns(Generic[E]):
+    """Passes events of a listener on, each once the one before was shown."""
+
+    def __init__(self, tell: Callable[[E], object]) -> None:
+        self._tell = tell
+        self._free = threading.Semaphore()
+        self._is_over = False
+
+    def tell(self, event: E) -> None:
+        """Wait for the turn of *event*, and pass it on unless the watch has ended."""
+        self._free.acquire()
+        if self._is_over:
+            self._free.release()  # for the next one that waits
+        else:
+            self._tell(event)
+
+    def shown(self) -> None:
+        """Let the next event pass."""
+        self._free.release()
+
+    def end(self) -> None:
+        """Let every call of `tell` return, now and later: closing the store waits for them."""
+        self._is_over = True
+        self._free.release()
 
 
 class _Outages:

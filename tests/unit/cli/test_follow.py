@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -166,6 +167,63 @@ def unread_pipe() -> Iterator[int]:
     yield writing
     os.close(reading)
     os.close(writing)
+
+
+def test_changes_are_merged_while_a_watch_is_not_read(shell: Shell) -> None:
+    with (
+        ended(shell.start("kv", "watch", "a")) as watch,
+        PluginLocator().startup(str(shell.properties)) as locator,
+    ):
+        storage = locator.storage()
+        assert watch.stdout is not None
+        fcntl.fcntl(watch.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        assert line_of(watch.stdout) == "-"
+        storage.set("a", "x" * 100_000)
+        eventually(lambda: is_blocked(watch.pid))
+        # Each change is seen before the next one: a watch merges those in quick succession anyway.
+        seen = SimpleQueue[None]()
+        locator.listener_registry().add_value_change_listener("a", lambda _: seen.put(None))
+        for number in range(20):
+            storage.set("a", str(number))
+            seen.get(timeout=PATIENCE_SECONDS * time_scale())
+        storage.set("a", "last")
+        values = [line_of(watch.stdout).partition("\t")[2]]
+        while values[-1] != "last":
+            values.append(line_of(watch.stdout).partition("\t")[2])
+        watch.terminate()
+    assert len(values) <= 4  # the one that was not read, the one that waited, and the newest
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_watch_whose_listener_waits(
+    shell: Shell, number: signal.Signals, unread_pipe: int
+) -> None:
+    with (
+        ended(shell.start("kv", "watch", "a", stdout=unread_pipe)) as watch,
+        PluginLocator().startup(str(shell.properties)) as locator,
+    ):
+        for change in range(3):
+            locator.storage().set("a", f"{change}{'x' * 100_000}")
+        eventually(lambda: is_blocked(watch.pid))
+        locator.storage().set("a", "y" * 100_000)
+        watch.send_signal(number)
+        assert watch.wait(PATIENCE_SECONDS * time_scale()) == 128 + number
+
+
+def test_a_reader_that_stalls_and_closes_the_pipe_ends_a_watch_whose_listener_waits(
+    shell: Shell,
+) -> None:
+    with (
+        ended(shell.start("kv", "watch", "a")) as watch,
+        PluginLocator().startup(str(shell.properties)) as locator,
+    ):
+        assert watch.stdout is not None
+        fcntl.fcntl(watch.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        locator.storage().set("a", "x" * 100_000)
+        eventually(lambda: is_blocked(watch.pid))
+        locator.storage().set("a", "y" * 100_000)
+        watch.stdout.close()
+        assert watch.wait(PATIENCE_SECONDS * time_scale()) == Status.OK
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
