@@ -210,6 +210,7 @@ class _ItemRunner:
     def _is_ready(self) -> bool:
         if self._outcome is None:
             self._spare.provide()
+        self._orphans.reap_foreign(self._guards())
         return True
 
     def _is_starting_many(self) -> bool:
@@ -260,6 +261,7 @@ class _ItemRunner:
             return
         self._look_at = now + self._look_seconds
         self._interrupts.acknowledge()
+        self._orphans.reap_foreign(self._guards())
         ends = self._outcome is not None and not self._interrupts.received
         for one in self._running.values():
             one.look(ends=ends)
@@ -284,11 +286,15 @@ class _ItemRunner:
 
     def _sweep_orphans(self) -> None:
         """Kill the processes that killed guards left; decide on their items once they are gone."""
-        guards = {one.guard.pid for one in self._running.values() if one.guard is not None}
-        if self._orphans.sweep(guards.union(self._spare.pids)):
+        if self._orphans.sweep(self._guards()):
             guardless, self._guardless = self._guardless, []
             for one in guardless:
                 self._conclude(one, (messages.UNSTARTED, 0), Ending.KILLED)
+
+    def _guards(self) -> set[int]:
+        """Return the process ids of the guards that are not reaped yet."""
+        guards = {one.guard.pid for one in self._running.values() if one.guard is not None}
+        return guards.union(self._spare.pids)
 
     def _conclude(self, one: ItemRun, report: tuple[str, int], otherwise: Ending) -> None:
         """Decide what follows a run of which no process is left.

@@ -5,16 +5,22 @@ import signal
 import time
 from collections.abc import Collection
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Self
 
 from kip30.runner.guard import kernel, processes
 from kip30.runner.interrupts import Handler
 
+_FIRST_PROCESS = 1
+_REAP_SECONDS = 2.0
+
 
 class OrphanReaper:
     """Makes this process inherit orphaned descendants, in a with-block.
 
-    Children it had before are spared. Those it gets later are taken for a command's.
+    Children it had before are spared. Those it gets later are taken for a command's, where a guard
+    was killed. As the first process of a container it also gets the orphans of processes that were
+    started beside the command, as by ``kubectl exec``; see `reap_foreign`.
     """
 
     def __init__(self) -> None:
@@ -22,6 +28,8 @@ class OrphanReaper:
         self._spared: frozenset[processes.Identity] = frozenset()
         self._was_subreaper = False
         self._handler: Handler = signal.SIG_DFL
+        # When `reap_foreign` looks next, by time.monotonic.
+        self._look_at = 0.0
 
     def __enter__(self) -> Self:
         """Begin to adopt."""
@@ -70,6 +78,27 @@ class OrphanReaper:
         _kill(left)
         return not left
 
+    def reap_foreign(self, own: Collection[int]) -> None:
+        """As process 1, reap the children that have ended, every few seconds at most.
+
+        No other process can, and each takes a process id until then. Their number is looked at
+        alone: those that live are nobody's to kill.
+
+        Args:
+            own: The process ids of guards that are not reaped yet, and of their commands, whose
+                statuses others need.
+        """
+        if os.getpid() != _FIRST_PROCESS or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + _REAP_SECONDS
+        with suppress(OSError):  # no descriptor, or a child reaped meanwhile: the next look follows
+            if not _has_dead_child():
+                return
+            me = os.getpid()
+            for process in self._descendants():
+                if process.parent == me and process.pid not in own:
+                    processes.reap(process.pid)
+
     def _left(self, guards: Collection[int]) -> list[processes.Process]:
         found = self._descendants()
         spared = {process.identity for process in found if process.pid in guards}
@@ -90,9 +119,13 @@ def _kill(left: list[processes.Process]) -> dict[int, int]:
     return dict(each for each in ended if each)
 
 
+def _has_dead_child() -> bool:
+    return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def _has_children() -> bool:
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        _has_dead_child()
     except ChildProcessError:
         return False
     return True

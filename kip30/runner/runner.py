@@ -84,6 +84,18 @@ class _Runner:
         """Return the outcome of one term; None if there was none, for want of a guard."""
         self._setback = ""
         try:
+            return self._guarded_turn()
+        except OSError as error:
+            if self._job.once or not is_shortage(error.errno):
+                raise
+            self._setback = _shortage(error.errno or 0)
+            return None
+        finally:
+            self._terminal.take_back(restores=True)
+            self._resign()
+
+    def _guarded_turn(self) -> RunOutcome | None:
+        try:
             with self._guard() as guard:
                 waited = self._await_term(guard)
                 if waited is None:
@@ -92,15 +104,10 @@ class _Runner:
                 if isinstance(waited, RunOutcome):
                     return waited
                 return self._lead(waited, guard)
-        except OSError as error:
-            if self._job.once or not is_shortage(error.errno):
-                raise
-            self._setback = _shortage(error.errno or 0)
-            return None
-        finally:
+        except BaseException:
+            # The guard may have been killed as it was closed. One that reports leaves nothing.
             self._orphans.clear()
-            self._terminal.take_back(restores=True)
-            self._resign()
+            raise
 
     def _pause(self, life_seconds: float) -> None:
         """Wait before the next guard is started, unless a signal comes. Others may lead by then."""
@@ -116,13 +123,22 @@ class _Runner:
 
     def _await_term(self, guard: GuardHandle) -> Term | RunOutcome | None:
         self._say(f"waiting to lead {self._job.service} as {self._job.candidate}")
-        return self._terms.wait(self._job.wait_seconds, goes_on=guard.is_alive)
+        return self._terms.wait(self._job.wait_seconds, goes_on=lambda: self._is_ready(guard))
+
+    def _is_ready(self, guard: GuardHandle) -> bool:
+        self._reap_foreign(guard)
+        return guard.is_alive()
+
+    def _reap_foreign(self, guard: GuardHandle) -> None:
+        self._orphans.reap_foreign((guard.pid, guard.command_pid))
 
     def _lead(self, term: Term, guard: GuardHandle) -> RunOutcome:
         self._say(f"leading {self._job.service}, epoch {term.epoch}")
         supervision = Supervision(term, guard, self._interrupts, terminal=self._terminal)
         command = TermCommand(self._job, term.epoch)
-        report = supervision.run(command, self._contest.share_fd())
+        report = supervision.run(
+            command, self._contest.share_fd(), meanwhile=lambda: self._reap_foreign(guard)
+        )
         is_killed = report is None
         report = report or self._end_orphans(guard)
         has_term = term.is_valid() and not term.lost.is_set()

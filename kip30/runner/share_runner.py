@@ -118,7 +118,13 @@ class _ShareRunner:
 
     def _is_ready(self) -> bool:
         self._spare.provide()
+        self._orphans.reap_foreign(self._spare.pids)
         return True
+
+    def _look_around(self, guard: GuardHandle) -> None:
+        """Do what is due while the command of *guard* runs."""
+        self._spare.provide()
+        self._orphans.reap_foreign((*self._spare.pids, guard.pid, guard.command_pid))
 
     def _work_on(self, share: HeldShare) -> RunOutcome | None:
         """Run the command until *share* ends; return the outcome if the run has ended, too."""
@@ -170,7 +176,9 @@ class _ShareRunner:
                     terminal=self._terminal,
                 )
                 shared = self._workshare.share_fd()
-                report = supervision.run(command, shared, meanwhile=self._spare.provide)
+                report = supervision.run(
+                    command, shared, meanwhile=lambda: self._look_around(guard)
+                )
                 # A guard that reports has no descendants left, so there is nothing to look for.
                 is_killed = report is None
                 report = report or self._end_orphans(guard)

@@ -147,10 +147,20 @@ class Field:
         options: tuple[str, ...] = (),
         timeout: float = TIMEOUT * time_scale(),
         descriptors: tuple[int, ...] = (),
+        through: tuple[str, ...] = (),
     ) -> Started:
-        """Start a runner that inherits *descriptors*; without *command* it runs a ticker."""
+        """Start a runner that inherits *descriptors*; without *command* it runs a ticker.
+
+        *through* is a program that starts it.
+        """
         words = [str(word) for word in command or (self.ticker,)]
-        program = [sys.executable, str(HERE / "tiny_runner.py"), *options, str(self.folder)]
+        program = [
+            *through,
+            sys.executable,
+            str(HERE / "tiny_runner.py"),
+            *options,
+            str(self.folder),
+        ]
         process = subprocess.Popen(
             [*program, str(timeout), "--", *words],
             env={

@@ -80,10 +80,17 @@ class ShareField:
         *command: object,
         options: tuple[str, ...] = (),
         timeout: float = TIMEOUT * time_scale(),
+        through: tuple[str, ...] = (),
     ) -> Started:
-        """Start a runner; without *command* it runs a worker."""
+        """Start a runner, by the program *through*; without *command* it runs a worker."""
         words = [str(word) for word in command or (self.worker,)]
-        program = [sys.executable, str(HERE / "tiny_share_runner.py"), *options, str(self.folder)]
+        program = [
+            *through,
+            sys.executable,
+            str(HERE / "tiny_share_runner.py"),
+            *options,
+            str(self.folder),
+        ]
         process = subprocess.Popen(
             [*program, str(timeout), "--", *words],
             env={
