@@ -88,12 +88,14 @@ class Command:
 
         SIGUSR1 and SIGUSR2 go to the first process alone: a shell, or any other process, that does
         not handle them is ended by them. A window size, and that the terminal may be used again,
-        concern the whole process group.
+        concern the whole process group. A process that may not be signalled, because it has changed
+        its user, does not get it.
         """
         if number in _FOR_THE_GROUP:
             self._signal_group(number)
         elif self.status is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill the command and all its present descendants."""

@@ -351,3 +351,22 @@ def test_a_command_sees_the_folder_its_runner_was_started_in(field: Field) -> No
 
 def test_the_command_line_documents_the_runners_own_statuses() -> None:
     assert (Status.NOT_ELECTED, Status.LOST) == (WAITED_STATUS, LOST_STATUS)
+
+
+# Forwards a signal, as a user who may not signal the process that is the argument.
+FORWARD = """
+import os, signal, sys
+from kip30.runner.guard.command import Command
+os.setresuid(65534, 65534, 65534)
+Command(int(sys.argv[1]), None).forward(signal.SIGUSR1)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may take another user id")
+def test_a_signal_for_a_command_of_another_user_is_dropped(field: Field) -> None:
+    """As for a command that has changed its user by a program that may do that."""
+    runner = field.start(*SH, "read line", timeout=LONG)
+    words = [sys.executable, "-c", FORWARD, str(runner.pid)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    result = subprocess.run(words, capture_output=True, check=False, env=environment)
+    assert (result.returncode, result.stderr) == (0, b"")
