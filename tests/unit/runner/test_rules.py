@@ -4,6 +4,9 @@ import errno
 import math
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -167,3 +170,27 @@ def _let_pidfd_open_fail(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("os.pidfd_open", fail)
+
+
+# Prints why each command cannot be executed, for another user. The first argument is the path.
+REFUSALS = """
+import os, sys
+from kip30.runner.exit_status import refusal
+os.environ["PATH"] = sys.argv[1]
+os.setresuid(65534, 65534, 65534)
+print(*map(refusal, sys.argv[2:]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may take another user id")
+def test_a_command_in_a_folder_that_may_not_be_searched(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "program").touch(mode=0o755)
+    folder.chmod(0o700)
+    names = ("program", f"{folder}/program", "/no/such/program", "x/" * 5000)
+    words = [sys.executable, "-c", REFUSALS, f"{folder}:/usr/bin:/bin", *names]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    result = subprocess.run(words, capture_output=True, check=False, env=environment)
+    refusals = (errno.ENOENT, errno.EACCES, errno.ENOENT, errno.ENOENT)
+    assert result.stdout.decode().split() == [str(one) for one in refusals], result.stderr
