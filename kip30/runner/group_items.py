@@ -1,6 +1,7 @@
 """A group that divides a list of items, for a runner of items: each item is handed out alone."""
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 
 from typing_extensions import override
 
@@ -43,6 +44,10 @@ class _ItemHandover(Handover[GroupItem]):
         self._held: dict[Item, GroupItem] = {}
         # The items that are assigned and not held.
         self._free: set[Item] = set()
+        # The same as a heap.
+        self._order: list[Item] = []
+        # The items that were revoked, as long as the runner has them.
+        self._awaited: set[Item] = set()
         # The member that calls; written once, before it is started.
         self.member: ListMember | None = None
 
@@ -54,7 +59,8 @@ class _ItemHandover(Handover[GroupItem]):
         with self._changed:
             for item in items:
                 self._assigned[item] = since
-            self._free |= set(items) - self._held.keys()
+            for item in set(items) - self._held.keys():
+                self._set_free(item)
             self._changed.notify_all()
 
     def on_revoked(self, items: Sequence[Item]) -> None:
@@ -62,10 +68,11 @@ class _ItemHandover(Handover[GroupItem]):
         gone = set(items)
         with self._changed:
             self._withdraw(gone)
-            for item in self._held.keys() & gone:
+            self._awaited = self._held.keys() & gone
+            for item in self._awaited:
                 self._held[item].wanted_back.set()
                 self._notify()
-            while self._held.keys() & gone and not self._is_closed:
+            while self._awaited and not self._is_closed:
                 self._changed.wait()
 
     def on_lost(self, items: Sequence[Item]) -> None:
@@ -88,14 +95,18 @@ class _ItemHandover(Handover[GroupItem]):
         with self._changed:
             if isinstance(share, GroupItem) and self._held.get(share.item) is share:
                 del self._held[share.item]
-                self._free |= self._assigned.keys() & {share.item}
-            self._changed.notify_all()
+                self._awaited.discard(share.item)
+                if share.item in self._assigned:
+                    self._set_free(share.item)
+            # Not for each of many that are awaited: the polling thread would wake for each.
+            if not self._awaited or self._free:
+                self._changed.notify_all()
 
     # -- with the lock
 
     @override
     def _hand_out(self, member: ListMember) -> GroupItem:
-        item = min(self._free)
+        item = heappop(self._order)
         self._free.remove(item)
         self._held[item] = GroupItem(member, item, self._assigned[item])
         return self._held[item]
@@ -104,10 +115,17 @@ class _ItemHandover(Handover[GroupItem]):
     def _has_any(self) -> bool:
         return bool(self._held)
 
+    def _set_free(self, item: Item) -> None:
+        if item not in self._free:
+            self._free.add(item)
+            heappush(self._order, item)
+
     def _withdraw(self, items: set[Item]) -> None:
         for item in items:
             self._assigned.pop(item, None)
-        self._free -= items
+        if not items.isdisjoint(self._free):
+            self._free -= items
+            self._order = sorted(self._free)
 
 
 class GroupItems(GroupHandle[GroupItem]):

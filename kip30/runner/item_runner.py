@@ -18,6 +18,7 @@ import select
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import islice
 
 from kip30.runner import exit_status
 from kip30.runner.guard import messages
@@ -36,6 +37,8 @@ from kip30.runner.waiting import Poller, Say, interrupted
 _MOST_STARTING = 4
 """Number of guards starting at once: hundreds of interpreters would each take seconds to start."""
 _SHORT_LOOK_SECONDS = 0.005
+_MOST_GIVEN_UP = 200
+"""Number of items without a process that are given up between two looks at the guards."""
 
 
 def run_items(
@@ -108,12 +111,15 @@ class _ItemRunner:
         self._spare = spare
         self._items = Poller(workshare.wait, interrupts, say, has_tried=workshare.has_tried)
         workshare.call_on_end(interrupts.wake)
-        # The items held: taken from the workshare, and not given up. Each is in it once.
-        self._held: list[ItemRun] = []
+        # The items held: taken from the workshare, and not given up. All collections of items are
+        # ordered as a dict's keys are: of ten thousand, one is removed as fast as of ten.
+        self._held: dict[ItemRun, None] = {}
+        # Those held that are to be started, now or after a pause.
+        self._waiting: dict[ItemRun, None] = {}
         # Those with a guard, by its descriptor.
         self._running: dict[int, ItemRun] = {}
         # Those whose guard was killed, while something of any killed guard may be left.
-        self._guardless: list[ItemRun] = []
+        self._guardless: dict[ItemRun, None] = {}
         # How the run ends; None before that is known. Once it is, no command is started.
         self._outcome: RunOutcome | None = None
         self._poll = select.poll()
@@ -156,17 +162,19 @@ class _ItemRunner:
 
     def _take(self, share: HeldItem) -> ItemRun:
         self._look_seconds = look_seconds(share)
-        self._held.append(ItemRun(share, self._job, self._interrupts))
-        return self._held[-1]
+        one = ItemRun(share, self._job, self._interrupts)
+        self._held[one] = self._waiting[one] = None
+        return one
 
     def _give_up(self, one: ItemRun) -> None:
-        self._held.remove(one)
+        del self._held[one]
+        self._waiting.pop(one, None)
         self._workshare.give_up(one.share)
 
     def _due(self) -> list[ItemRun]:
         """Return the items that are held and may be run now, the one that waits longest first."""
         now = time.monotonic()
-        due = (one for one in self._held if one.due_at <= now)
+        due = (one for one in self._waiting if one.due_at <= now)
         return sorted(due, key=lambda one: one.due_at)
 
     def _room(self) -> int:
@@ -227,6 +235,7 @@ class _ItemRunner:
             self._say(f"item {one.name}: no guard: {error.strerror}: retry in {pause:g} s")
             return True
         if has_started and one.guard is not None:
+            del self._waiting[one]
             self._say(
                 f"working on item {one.name} of {self._job.group},"
                 f" generation {one.share.generation}"
@@ -265,9 +274,16 @@ class _ItemRunner:
         ends = self._outcome is not None and not self._interrupts.received
         for one in self._running.values():
             one.look(ends=ends)
-        for one in list(self._idle()):
-            if one.has_ended():
-                self._give_up(one)
+        self._give_up_ended()
+
+    def _give_up_ended(self) -> None:
+        """Give up items that have ended and have no process; not too many before the next look."""
+        ended = (one for one in self._idle() if one.has_ended())
+        found = list(islice(ended, _MOST_GIVEN_UP))
+        for one in found:
+            self._give_up(one)
+        if len(found) == _MOST_GIVEN_UP:
+            self._look_at = 0.0
 
     def _idle(self) -> Iterator[ItemRun]:
         """Yield the items that are held and have no process."""
@@ -279,7 +295,7 @@ class _ItemRunner:
         report = one.report()
         if report is None:
             self._say(f"item {one.name}: {one.guard_end()}: ending its command")
-            self._guardless.append(one)
+            self._guardless[one] = None
         one.close()
         if report is not None:
             self._conclude(one, report, Ending.LAPSED)
@@ -287,7 +303,7 @@ class _ItemRunner:
     def _sweep_orphans(self) -> None:
         """Kill the processes that killed guards left; decide on their items once they are gone."""
         if self._orphans.sweep(self._guards()):
-            guardless, self._guardless = self._guardless, []
+            guardless, self._guardless = self._guardless, {}
             for one in guardless:
                 self._conclude(one, (messages.UNSTARTED, 0), Ending.KILLED)
 
@@ -309,6 +325,7 @@ class _ItemRunner:
         runs_again = self._runs_again(outcome)
         if runs_again and not (over or self._outcome):
             what = f"{what}: running the command again in {one.pause():g} s"
+            self._waiting[one] = None
         self._say(f"item {one.name}: {what}")
         if outcome.ending is Ending.NOT_EXECUTED and not runs_again:
             self._outcome = self._outcome or outcome

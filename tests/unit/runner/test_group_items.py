@@ -1,23 +1,29 @@
 """Items of a group on the embedded store, handed out one by one: new, kept and lost ones."""
 
+import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import cast
 
 import pytest
+from typing_extensions import override
 
 from kip30.config.loading import load
+from kip30.coordinator import Item
 from kip30.errors import FencedInstanceError
-from kip30.runner.group_items import GroupItem, GroupItems
-from kip30.runner.group_member import WorkList
+from kip30.runner.group_items import GroupItem, GroupItems, _ItemHandover
+from kip30.runner.group_member import ListMember, WorkList
 from kip30.runner.item_lists import FixedItems
 from kip30_conformance.polling import time_scale
 
-from .field import TIMEOUT, eventually
+from .field import PATIENCE, TIMEOUT, eventually
 
 ITEMS = ["a", "b", "c", "d"]
+MANY = 1000
 
 Join = Callable[..., GroupItems]
 
@@ -78,6 +84,63 @@ def test_an_item_moves_once_the_runner_has_given_it_up(join: Join) -> None:
     back = take(first, 2)
     assert {item.item for item in back} == {item.item for item in moving}
     assert min(item.generation for item in back) > max(item.generation for item in got)
+
+
+class CountedItem(Item):
+    """An item that counts how often it was looked for."""
+
+    looks = 0
+
+    @override
+    def __hash__(self) -> int:
+        CountedItem.looks += 1
+        return super().__hash__()
+
+    @override
+    def __lt__(self, other: object) -> bool:
+        CountedItem.looks += 1
+        return self[1] < cast("CountedItem", other)[1]
+
+
+class StubMember:
+    """What an item reads of its member."""
+
+    history = member_id = "m"
+    session_timeout_seconds = 1.0
+    failure = None
+    work = WorkList(
+        group="g",
+        items=FixedItems([str(place) for place in range(MANY)]),
+        client="n",
+        instance=None,
+        grace_seconds=0.1,
+    )
+
+    def is_valid(self) -> bool:
+        return True
+
+
+def test_many_items_cost_the_runner_no_more_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes and gives up items on the thread that keeps its guards informed."""
+    monkeypatch.setattr(CountedItem, "looks", 0)
+    items = [CountedItem("t", place) for place in range(MANY)]
+    handover = _ItemHandover()
+    member = cast("ListMember", StubMember())
+    handover.on_assigned(items)
+    taken = [one for _ in items if (one := handover.take(member, 0.0))]
+    assert [one.item for one in taken] == items
+    assert CountedItem.looks < MANY * 50
+    revoking = threading.Thread(target=handover.on_revoked, args=(items,))
+    revoking.start()
+    eventually(lambda: all(one.wanted_back.is_set() for one in taken))
+    CountedItem.looks = 0
+    for one in taken:
+        handover.give_up(one)
+        os.sched_yield()  # so that the other thread runs if it was notified
+    revoking.join(PATIENCE * time_scale())
+    assert not revoking.is_alive()
+    assert handover.is_idle()
+    assert CountedItem.looks < MANY * 20
 
 
 def test_an_item_that_was_not_taken_yet_moves_at_once(join: Join) -> None:

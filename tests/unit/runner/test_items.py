@@ -3,18 +3,23 @@
 import os
 import resource
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
-from kip30.runner import WAITED_STATUS
+from kip30.runner import WAITED_STATUS, HeldItem, ItemWorkshare, ShareJob, item_runner
+from kip30.runner.interrupts import Interrupts
+from kip30.runner.orphans import OrphanReaper
+from kip30.runner.spare_guard import SpareGuard
 from kip30_conformance.polling import time_scale
 
 from .field import TIMEOUT, Started, children, eventually, is_running, parent, spare_of
 from .share_field import NO_LOOK, ShareField
+from .tiny_share_runner import FileItem, Given
 
 SH = ("sh", "-c")
 CLEANING = round(300_000 * time_scale())  # microseconds
@@ -398,3 +403,56 @@ def test_a_signal_that_asks_for_no_end_reaches_all_commands(field: ShareField) -
     assert {next(lines), next(lines)} == {"up a\n", "up b\n"}
     runner.send(signal.SIGUSR1)
     assert {next(lines), next(lines)} == {"told a\n", "told b\n"}
+
+
+class ManyItems(ItemWorkshare):
+    """Items that are all the runner's, and those that it has given up."""
+
+    def __init__(self) -> None:
+        self.given_up = list[HeldItem]()
+
+    @override
+    def wait(self, timeout: float) -> None:
+        return None
+
+    @override
+    def ready(self) -> int:
+        return 0
+
+    @override
+    def has_tried(self) -> bool:
+        return True
+
+    @override
+    def call_on_end(self, notify: Callable[[], None]) -> None:
+        pass
+
+    @override
+    def share_fd(self) -> None:
+        return None
+
+    @override
+    def give_up(self, share: HeldItem) -> None:
+        self.given_up.append(share)
+
+    @override
+    def leave(self) -> None:
+        pass
+
+
+def test_the_guards_are_informed_between_many_items_that_are_given_up() -> None:
+    names = [str(number) for number in range(2 * item_runner._MOST_GIVEN_UP)]
+    given = Given(each=dict.fromkeys(names, 1))
+    job, workshare = ShareJob(group="g", command=["true"]), ManyItems()
+    with Interrupts() as interrupts, OrphanReaper() as orphans, SpareGuard(()) as spare:
+        runner = item_runner._ItemRunner(
+            workshare, job, 1, say=print, interrupts=interrupts, orphans=orphans, spare=spare
+        )
+        items = [FileItem(name, given, LONG, print) for name in names]
+        for one in items:
+            runner._take(one)
+            one.wanted_back.set()
+        runner._look()
+        assert len(workshare.given_up) == item_runner._MOST_GIVEN_UP
+        runner._look()  # which is due at once
+    assert workshare.given_up == items
