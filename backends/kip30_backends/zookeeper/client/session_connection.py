@@ -251,7 +251,7 @@ class SessionConnection:
 
         kazoo calls this before it tries each of them, and would wait for the name servers.
         """
-        found = []
+        found = list[tuple[str, str, int]]()
         for host, port in self._kazoo.hosts:
             looking = lookup(Address(host, port))
             while not looking.done() and not self._kazoo._stopped.is_set():
@@ -259,7 +259,8 @@ class SessionConnection:
             if self._kazoo._stopped.is_set():
                 return []
             try:
-                found += [(host, *where[4][:2]) for where in looking.result()]
+                places = (place for *_, place in looking.result())
+                found += [(host, str(place[0]), int(place[1])) for place in places]
             except OSError as error:
                 self.trouble = error
                 log.info("no address of %s: %s", host, error)
