@@ -28,8 +28,8 @@ def delete_group(locator: PluginLocator, group_id: str, *, with_data: bool = Fal
     continues; `kip30 prune` removes what the store keeps of it.
 
     Call it when no process of the group runs. One that is only paused, with its session lost, finds
-    the state gone and joins again; a static member that joins at the same moment may end with
-    `FencedInstanceError`.
+    the state gone and joins again; a static one then takes its instance again, unless another
+    process has it.
 
     Raises:
         InvalidNameError: *group_id* is not a valid name. Nothing was deleted.

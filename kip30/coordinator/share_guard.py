@@ -192,6 +192,8 @@ class _ShareReadings:
             return {}
         key = self._keys.instance(self._guard.key)
         held = self._texts.get(key)
-        if held is None or held.value != self._guard.member:
+        if held is None:
+            raise IllegalGenerationError("the store has lost the instance of this member")
+        if held.value != self._guard.member:
             raise FencedInstanceError("another process has the instance of this member")
         return {key: held.version}

@@ -81,7 +81,9 @@ class GroupRequests(Closeable):
         """Return the state of the group, and the holder of the own instance.
 
         The instance is read after the state: if it is the member's own then, it was so when the
-        state was read, because a member that has lost its instance never gets it back.
+        state was read, because a member never gets back an instance that another process has
+        taken. One whose key the store has lost is claimed again, and a reading that was sent before
+        that claim confirms no share.
 
         Raises:
             StoreError: The state is of another version of kip30, or damaged.
@@ -92,7 +94,7 @@ class GroupRequests(Closeable):
         holder = None
         if self._instance_key:
             held = self._texts.get(self._instance_key)
-            holder = "" if held is None else held.value
+            holder = None if held is None else held.value
         if found is None:
             return StateReading(None, None, sent_at, holder)
         return StateReading(found.value, found.version, sent_at, holder)

@@ -12,6 +12,7 @@ from kip30 import (
     VersionConflictError,
 )
 from kip30.coordinator import describe_group
+from kip30.coordinator.keys import GroupKeys
 from kip30.driver import Capability
 from kip30_conformance.clients.item_coordinator import (
     ItemCoordinator,
@@ -182,15 +183,22 @@ class CoordinatorFencingTests(CoordinatorSuite):
     def test_K73_store_came_back_empty(
         self, open_client: OpenClient, members: MemberFactory
     ) -> None:
-        """Members of a group whose state is gone have lost their shares, and form it again."""
-        client = open_client()
+        """Members of a group whose keys are gone have lost their shares, and form it again.
+
+        A static member is no exception: no other process has its instance.
+        """
+        client, keys = open_client(), GroupKeys("g")
         first, second = members.started(open_client()), members.started(open_client())
-        await_shared(first, second)
-        client.storage(BYTES).delete("kip30.group/g/state")
-        for one in (first, second):
+        static = members.started(open_client(), config={"group_instance_id": "k"})
+        await_shared(first, second, static)
+        for key in (keys.state, keys.instance("k")):
+            client.storage(BYTES).delete(key)
+        for one in (first, second, static):
             await_call(one, "on_lost")
-        await_shared(first, second)
+        await_shared(first, second, static)
         assert first.generation.generation == second.generation.generation
+        assert client.storage().get(keys.instance("k")) is not None
+        assert static.failure is None
 
 
 def _epoch(client: PluginLocator) -> int:

@@ -13,6 +13,10 @@ Decided here:
 * A newcomer of another protocol type ends before it joins if a member of the type that the state
   names is present, so that the group is not disturbed (K10). The vote decides the rest: two
   newcomers of different types, and protocols.
+* A static member whose key of the instance is gone has lost its share, and claims the instance
+  again: the store came back empty, or the group was deleted. Only the id of another member in that
+  key, or an empty one, ends it. Of two processes that both find the key gone, the one that claims
+  last keeps the instance.
 * ``on_join_prepare`` is called once between two shares, as Kafka does it, also if several rounds
   pass in which the member is left out.
 """
@@ -57,7 +61,7 @@ def _lose(facts: MemberFacts) -> MemberStep | None:
 
 
 def _own_instance(facts: MemberFacts) -> MemberStep | None:
-    if facts.profile.is_static and facts.claim is None:
+    if facts.profile.is_static and (facts.claim is None or facts.has_lost_instance_key()):
         return ClaimInstance()
     return EndMember(FencedInstanceError(_fenced(facts))) if facts.is_fenced() else None
 
@@ -71,6 +75,8 @@ def _in_group(facts: MemberFacts) -> MemberStep:
         return _enter(facts)
     if not facts.is_acknowledged:
         return UpdateRecord(facts.record)
+    if facts.record.instance_version != facts.claim:
+        return UpdateRecord(replace(facts.record, instance_version=facts.claim))
     return (
         _take_up(facts, facts.record)
         or _join_round(facts, facts.record)
@@ -97,14 +103,22 @@ def _loss(facts: MemberFacts) -> str:
     own, state = facts.own, facts.state
     if own is None:
         return ""
-    if facts.is_fenced():
-        return _fenced(facts)
+    if reason := _instance_loss(facts):
+        return reason
     if facts.record is None:
         return "its membership has ended"
     if state is None or state.generation < own.number or _is_other_history(own, state):
         return "the store has lost the state of the group"
     if -math.inf < facts.deadline <= facts.now:
         return "the store has not confirmed it in time"
+    return ""
+
+
+def _instance_loss(facts: MemberFacts) -> str:
+    if facts.is_fenced():
+        return _fenced(facts)
+    if facts.has_lost_instance_key():
+        return f"the store has lost the key of the instance {facts.profile.instance!r}"
     return ""
 
 

@@ -58,7 +58,8 @@ class StateReading(NamedTuple):
         record: None if there is none.
         version: Its version; None if there is none.
         sent_at: When the linearizable reading was sent; None for what a listener delivered.
-        holder: The member that has the own instance, of a static member's linearizable reading.
+        holder: The member that has the own instance, of a static member's linearizable reading;
+            ``""`` if it was given up, None if the store has no key of it.
     """
 
     record: StateRecord | None
@@ -273,10 +274,23 @@ class MemberFacts:
 
     def is_fenced(self) -> bool:
         """Return whether a reading sent after the claim shows that the instance is another's."""
+        reading = self._reading_after_claim()
+        return reading is not None and reading.holder not in {None, self.profile.member_id}
+
+    def has_lost_instance_key(self) -> bool:
+        """Return whether a reading sent after the claim shows that the key of the instance is gone.
+
+        The protocol never deletes it, so the store has lost it, and no other process has it.
+        """
+        reading = self._reading_after_claim()
+        return reading is not None and reading.holder is None
+
+    def _reading_after_claim(self) -> StateReading | None:
+        """Return the newest reading of a static member if it was sent after its claim."""
         reading = self.reading
         if self.claim is None or reading is None or reading.sent_at is None:
-            return False
-        return reading.sent_at >= self.claimed_at and not self.holds_instance(reading)
+            return None
+        return reading if reading.sent_at >= self.claimed_at else None
 
     def _is_older(self, reading: StateReading, newest: StateReading) -> bool:
         if newest.version is None:
@@ -308,8 +322,8 @@ class MemberFacts:
         """Return when *reading* was sent if it can prove that no other member has the share.
 
         One that was sent before the present membership began cannot: while the member was not in
-        the group, a round did not have to wait for it.
+        the group, a round did not have to wait for it. Nor can one from before the claim.
         """
-        if reading.sent_at is None or reading.sent_at < self.joined_at:
+        if reading.sent_at is None or reading.sent_at < max(self.joined_at, self.claimed_at):
             return None
         return reading.sent_at if self.holds_instance(reading) else None

@@ -50,6 +50,8 @@ def after_refusal(
         FencedInstanceError: Another process has the instance. Nothing was written.
         IllegalGenerationError: The share is no longer the member's. Nothing was written.
     """
+    if is_static and reading.holder is None:
+        raise IllegalGenerationError("the store has lost the instance of this member")
     if is_static and reading.holder != member_id:
         raise FencedInstanceError("another process has the instance of this member")
     state, version = reading.record, reading.version

@@ -56,6 +56,9 @@ class ModelStore:
         self.holders[instance] = ""
         self._stamp(KEYS.instance(instance))
 
+    def lose_instance(self, instance: str) -> None:
+        del self.holders[instance], self.versions[KEYS.instance(instance)]
+
     def join(self, member_id: str, record: MemberRecord) -> PresentMember:
         incarnation = Version(next(self._versions))
         present = PresentMember(member_id, incarnation, _sent(record))

@@ -44,6 +44,12 @@ def test_it_passes_again_while_the_next_generation_is_formed() -> None:
     assert judged(reading) == replace(OWN, state_version=Version(12))
 
 
+@pytest.mark.case("K73")
+def test_a_lost_key_of_the_instance_is_no_replacement() -> None:
+    with pytest.raises(IllegalGenerationError, match="lost the instance"):
+        judged(StateReading(STABLE, Version(12), 1.0, None), is_static=True)
+
+
 @pytest.mark.case("K69")
 def test_it_passes_in_later_generations_while_the_share_is_unchanged() -> None:
     reading = StateReading(state(7), Version(20), 1.0)

@@ -43,6 +43,21 @@ def step_until(run: Schedule, condition: Callable[[], bool]) -> None:
     pytest.fail("it does not come to that")
 
 
+@pytest.mark.case("K73")
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lost_key_of_an_instance_ends_no_member(seed: int) -> None:
+    run = Schedule(seed, processes=0)
+    run.is_faulty = False
+    for instance in ("first", "second"):
+        run.add(instance)
+    step_until(run, run._is_at_rest)
+    run.store.lose_instance("second")
+    run.changed = True
+    step_until(run, lambda: run.store.holders.get("second") == run.all[1].member_id)
+    step_until(run, run._is_at_rest)
+    assert len(run.live()) == 2
+
+
 @pytest.mark.case("K43")
 @pytest.mark.case("K44")
 @pytest.mark.parametrize("seed", range(0, 20, 2))

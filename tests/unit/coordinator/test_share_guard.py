@@ -70,7 +70,12 @@ def test_the_guard_of_a_replaced_instance_is_refused_by_name(
     assert new.since == former.since
     with pytest.raises(FencedInstanceError):
         storage_of_share(admin, former).update("n", "2")
-    storage_of_share(admin, guard_of(new, "k")).update("n", "3")
+    present = guard_of(new, "k")
+    storage_of_share(admin, present).update("n", "3")
+    new.close()
+    admin.storage().delete(GroupKeys("g").instance("k"))
+    with pytest.raises(IllegalGenerationError, match="lost the instance"):
+        storage_of_share(admin, present).update("n", "4")
 
 
 @pytest.mark.case("V10")

@@ -146,6 +146,49 @@ def test_only_a_reading_sent_after_the_claim_shows_a_replacement() -> None:
     assert member_next(STATIC.read(heard)) == CollectMetadata()
 
 
+@pytest.mark.case("K73")
+def test_a_lost_key_of_the_instance_is_a_lost_share_and_a_new_claim() -> None:
+    gone = reading(None, sent_at=120.0, holder=None)
+    facts = replace(holding(STATIC, 4, SHARE).read(gone), now=121.0)
+    assert isinstance(member_next(facts), ReportLoss)
+    facts = facts.lost()
+    assert member_next(facts) == ReadState()
+    facts = facts.read(gone)
+    assert member_next(facts) == ClaimInstance()
+    facts = facts.claimed(Version(30)).read(reading(None, sent_at=121.0))
+    step = member_next(facts)
+    assert isinstance(step, UpdateRecord)
+    assert step.record.instance_version == Version(30)
+    assert member_next(facts.written(step.record)) == PrepareJoin(-1, "")
+
+
+@pytest.mark.case("K73")
+def test_a_share_is_lost_with_the_key_of_the_instance_alone() -> None:
+    gone = reading(given(4, SHARE), 10, sent_at=120.0, holder=None)
+    facts = holding(STATIC, 4, SHARE).read(gone)
+    assert isinstance(member_next(facts), ReportLoss)
+    facts = replace(facts.lost().read(gone), now=121.0).claimed(Version(30))
+    facts = facts.written(record("k", round=4, instance_version=Version(30)))
+    facts = facts.read(reading(given(4, SHARE), 10, sent_at=121.0))
+    assert member_next(facts) == TakeUp(4, "p", SHARE)
+    assert facts.taken_up(SHARE).deadline == 180.0
+
+
+@pytest.mark.case("K65", "K73")
+def test_a_reading_from_before_the_new_claim_confirms_no_share() -> None:
+    """Another process may have had the instance when that reading saw the state."""
+    facts = replace(joined(STATIC, None, number=4), now=121.0).claimed(Version(30))
+    early = facts.read(reading(given(4, SHARE), 10, sent_at=120.0)).taken_up(SHARE)
+    assert early.deadline < 0
+
+
+@pytest.mark.case("K73")
+@pytest.mark.parametrize("holder", ["b", ""])
+def test_only_another_holder_or_none_left_ends_it(holder: str) -> None:
+    facts = STATIC.read(reading(None, sent_at=120.0, holder=holder))
+    assert isinstance(member_next(facts), EndMember)
+
+
 def test_a_reading_that_shows_another_holder_confirms_no_share() -> None:
     held = holding(STATIC, 4, SHARE)
     later = held.read(reading(given(4, SHARE), 10, sent_at=120.0, holder="b"))
