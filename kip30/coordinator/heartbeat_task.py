@@ -48,13 +48,13 @@ class HeartbeatTask:
         self._read_at = self._clock.now()
         self._beats = 0
         self._looks = 0
-        # Whether no step follows until the application polls. Written by the task.
+        # Whether no step follows before a silence of the application ends. Written by the task.
         self._is_idle = True
         # Whether a reading is due at once. Any thread sets it, the task clears it.
         self._read_now = False
 
     def wake(self) -> None:
-        """Continue, because the application polls: it may have been silent."""
+        """Continue, because a silence of the application has ended (`PollActivity.resumed`)."""
         if self._is_idle:
             self._task.wake()
 
@@ -93,10 +93,12 @@ class HeartbeatTask:
                     self._task.wake_at(step.until)
                 return
             if isinstance(step, steps.LeaveGroup):
-                self._is_idle = True
                 self._leave(step.reason)
-                return
-            if isinstance(step, steps.LookForLeader):
+                self._is_idle = True  # before the question: a silence that ends later wakes it
+                if self._activity.is_silent():
+                    return
+                self._is_idle = False
+            elif isinstance(step, steps.LookForLeader):
                 self._look()
             else:
                 self._read()

@@ -104,11 +104,12 @@ class Resources:
             config=config,
             activity=activity,
         )
+        activity.resumed = self._heartbeat.wake
         # Whether the dispatcher was started. Only the polling thread reads and writes it.
         self._has_threads = False
 
     def begin(self) -> None:
-        """Start the tasks if they do not run; called before each poll.
+        """Start the threads of the tasks if they do not run; called before each poll.
 
         Raises:
             UnavailableError: The system has no thread to spare.
@@ -116,7 +117,6 @@ class Resources:
         if not self._has_threads:
             self._dispatcher.start()
             self._has_threads = True
-        self._heartbeat.wake()
 
     def close(self, *, gives_instance_up: bool) -> None:
         """Leave the group and the election, and end all threads."""

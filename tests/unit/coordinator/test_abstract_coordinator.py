@@ -182,6 +182,35 @@ def test_a_member_that_does_not_poll_loses_its_share_and_leaves(
 
 
 @pytest.mark.case("K26")
+@pytest.mark.medium
+@pytest.mark.parametrize("is_in_callback", [False, True])
+def test_a_member_polls_in_peace_after_a_silence_of_two_rebalance_timeouts(
+    open_client: OpenClient, members: MemberFactory, *, is_in_callback: bool
+) -> None:
+    """Its heartbeats go on, in the same poll, so that the share which it has then stays."""
+    seconds = 0.5 * time_scale()
+    names = ("plugin.session.timeout.ms", "plugin.operation.timeout.ms")
+    client = open_client(**dict.fromkeys(names, round(800 * seconds)))
+    config = {"rebalance_timeout_seconds": seconds, "heartbeat_seconds": seconds / 4}
+    one = members.polled(client, config=config)
+
+    def be_silent(name: str = "on_join_complete") -> None:
+        if name == "on_join_complete" and one.names().count(name) == 1:
+            until = one.clock.now() + 2.5 * seconds
+            eventually(lambda: one.clock.now() >= until, within=10, what="the silence has passed")
+
+    if is_in_callback:
+        one.before = be_silent
+    else:
+        poll_until_shared(one)
+        be_silent()
+    one.poll((6 if is_in_callback else 3.5) * seconds)
+    assert one.is_valid()
+    assert one.names().count("on_join_complete") == 2
+    assert one.names().count("on_lost") == 1
+
+
+@pytest.mark.case("K26")
 @pytest.mark.case("K65")
 def test_no_other_member_has_the_share_before_a_deadline_that_a_silent_member_has_read(
     open_client: OpenClient, members: MemberFactory

@@ -1,5 +1,7 @@
 """The moment at which a member leaves because its application is silent."""
 
+from contextlib import ExitStack, nullcontext
+
 import pytest
 
 from kip30.coordinator.poll_activity import PollActivity
@@ -57,3 +59,30 @@ def test_a_member_that_has_left_is_not_overdue_when_its_application_polls_again(
     clock.advance(59.0)
     with activity.polling():
         assert activity.leave_at() == clock.now() + 60.0
+
+
+@pytest.mark.parametrize("block", ["polling", "callback"])
+def test_a_member_that_left_long_ago_is_not_overdue_either(
+    clock: ManualClock, activity: PollActivity, block: str
+) -> None:
+    with ExitStack() as ends:
+        if block == "callback":
+            ends.enter_context(activity.polling())
+        with activity.callback() if block == "callback" else nullcontext():
+            clock.advance(60.0)
+            activity.left()
+            clock.advance(120.0)
+        ends.enter_context(activity.polling())
+        assert activity.leave_at() == clock.now() + 60.0
+
+
+def test_the_end_of_each_silence_is_reported(activity: PollActivity) -> None:
+    silent = list[bool]()
+    activity.resumed = lambda: silent.append(activity.is_silent())
+    assert activity.is_silent()
+    with activity.polling():
+        assert silent == [False]
+        with activity.callback():
+            assert activity.is_silent()
+        assert silent == [False, False]
+    assert activity.is_silent()
