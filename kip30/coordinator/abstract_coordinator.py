@@ -186,10 +186,11 @@ class AbstractCoordinator(MemberStatus, Closeable):
                 raise
 
     @property
-    def poll_failure(self) -> Exception | None:
+    def poll_failure(self) -> BaseException | None:
         """The error of the last poll of the thread of `start`, which is retried; else None.
 
-        Also the error of the store for which the member tries its last request again.
+        `SystemExit` of a callback, too: it ends nothing on that thread. Also the error of the store
+        for which the member tries its last request again.
         """
         thread, parts = self._thread, self._present()
         if thread is not None and thread.failure is not None:

@@ -37,7 +37,7 @@ class PollThread:
         self._closing = closing
         self._is_over = is_over
         self._clock = clock
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     def start(self) -> None:
@@ -65,7 +65,7 @@ class PollThread:
                 self._poll()
                 self.failure = None
                 retry.succeeded()
-            except Exception as error:
+            except BaseException as error:  # also SystemExit, which must not end the thread
                 if isinstance(error, Kip30Error) and self._is_over():
                     if not isinstance(error, ClosedError):
                         log.error("a group member has ended: %s", error)  # noqa: TRY400  an answer

@@ -290,8 +290,8 @@ ERRORS_OF_KIP30 = (
 
 
 def raise_once(
-    patch: pytest.MonkeyPatch, one: ItemCoordinator, name: str, error: Exception
-) -> list[Exception]:
+    patch: pytest.MonkeyPatch, one: ItemCoordinator, name: str, error: BaseException
+) -> list[BaseException]:
     """Let the next call of *name* raise *error*; it is in the returned list until then."""
     method, left = getattr(one, name), [error]
 
@@ -329,13 +329,13 @@ def test_an_error_of_a_callback_is_not_taken_for_one_of_the_store(
 
 @pytest.mark.case("K60")
 @pytest.mark.parametrize("name", EVERY_CALL)
-@pytest.mark.parametrize("kind", [ClosedError, CancelledError, UnavailableError])
+@pytest.mark.parametrize("kind", [ClosedError, CancelledError, UnavailableError, SystemExit])
 def test_a_thread_of_its_own_outlives_every_error_of_a_callback(
     client: PluginLocator,
     members: MemberFactory,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
-    kind: type[Exception],
+    kind: type[BaseException],
 ) -> None:
     one = members.polled(client)
     left = raise_once(monkeypatch, one, name, kind("of another store"))
