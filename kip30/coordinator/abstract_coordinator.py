@@ -133,9 +133,12 @@ class AbstractCoordinator(MemberStatus, Closeable):
         After `start` this waits for the polling thread.
 
         Raises:
+            LifecycleError: This is a callback, which would wait for its own end.
             Kip30Error: As `poll`.
         """
         seconds = waiting_seconds(timeout_seconds)
+        if self._poller == threading.get_ident():
+            raise LifecycleError("a callback cannot wait for the group: it is polled after it")
         until = self._clock.now() + seconds
         if self._thread is None:
             return self._poll_until_stable(until)

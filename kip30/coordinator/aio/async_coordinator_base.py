@@ -144,7 +144,8 @@ class AsyncCoordinatorBase(Generic[M]):
     async def ready(self, timeout_seconds: float | None = None) -> bool:
         """Wait until the member has a share, and return whether it does within *timeout_seconds*.
 
-        A task that is cancelled meanwhile leaves the member as it is.
+        A task that is cancelled meanwhile leaves the member as it is. In a call of the application
+        the member goes on only once that has returned: do not wait for this there.
 
         Raises:
             Kip30Error: As `AbstractCoordinator.ensure_active_group`.

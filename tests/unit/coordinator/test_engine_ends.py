@@ -228,6 +228,27 @@ def test_a_callback_cannot_poll(client: PluginLocator, members: MemberFactory) -
         one.poll(5)
 
 
+@pytest.mark.parametrize("name", ["on_join_prepare", "on_join_complete", "on_leave_prepare"])
+def test_a_callback_of_a_started_coordinator_cannot_wait_for_the_group(
+    client: PluginLocator, members: MemberFactory, name: str
+) -> None:
+    one = members.polled(client)
+    errors = list[str]()
+
+    def before(called: str) -> None:
+        if called == name:
+            with pytest.raises(LifecycleError) as raised:
+                one.ensure_active_group(120 * time_scale())
+            errors.append(str(raised.value))
+
+    one.before = before
+    one.start()
+    await_shared(one)
+    one.close()
+    assert len(errors) == 1
+    assert "callback" in errors[0]
+
+
 def test_a_started_coordinator_is_not_polled(client: PluginLocator, members: MemberFactory) -> None:
     one = members.started(client)
     for call in (one.poll, one.start):
