@@ -124,13 +124,16 @@ class LeaderFacts:
         facts = replace(self, reading=reading, is_group_read=False)
         state = reading.record
         if state is None:
-            return _noted(replace(facts, roster={}, roster_attempt="", began_at=None))
+            new = replace(facts, roster={}, roster_attempt="", began_at=None, formation=None)
+            return _noted(new)
+        if facts.formation is not None and facts.formation.round != state.round:
+            facts = replace(facts, began_at=None, formation=None)  # the store has lost its data
         if state.attempt != facts.roster_attempt or facts.roster is None:
             facts = _with_roster_of(facts, state)
         if state.is_preparing and state.epoch == self.rules.epoch:
             # Counted from the answer: from before the request, a reading that was sent in between
             # could still see the state STABLE, and its member would work beyond the deadline.
-            began_at = self.now if self.began_at is None else self.began_at
+            began_at = self.now if facts.began_at is None else facts.began_at
             return _noted(replace(facts, began_at=began_at))
         return _noted(replace(facts, began_at=None, formation=None))
 

@@ -320,6 +320,34 @@ def test_a_commit_without_an_answer_is_recognised_by_its_attempt() -> None:
     assert written(leader_next(not_done)).attempt == record.attempt
 
 
+@pytest.mark.case("K73")
+@pytest.mark.parametrize("shares", [None, {"a": b"1"}])
+def test_a_generation_that_is_formed_is_dropped_once_the_state_is_gone(
+    shares: dict[str, bytes] | None,
+) -> None:
+    facts = assigning()
+    if shares is not None:
+        facts = facts.assigned(shares, follow_up=False)
+    gone = after(facts, 30.0).unread().read(StateReading(None, None))
+    assert gone.formation is None
+    state = written(leader_next(after(gone, 60.0)))
+    assert (state.generation, state.is_preparing) == (0, True)
+    joined = [one._replace(record=replace(one.record, round=1)) for one in JOINED]
+    facts = after(gone, 60.0).written(state, Version(2)).saw_group(joined, linearizable=True)
+    step = leader_next(facts)
+    assert isinstance(step, Assign)
+    record = written(leader_next(facts.assigning(step.vote).assigned({}, follow_up=False)))
+    assert (record.generation, record.history) == (1, state.history)
+
+
+@pytest.mark.case("K73")
+def test_a_generation_that_is_formed_is_dropped_in_another_round() -> None:
+    facts = after(assigning(), 30.0).unread()
+    restored = facts.read(StateReading(mine(2, preparing=True), Version(2)))
+    assert (restored.formation, restored.began_at) == (None, restored.now)
+    assert leader_next(restored.cleaned_up(2)) == WaitForChange(restored.now + 60.0)
+
+
 @pytest.mark.case("K07")
 @pytest.mark.parametrize(
     ("facts", "why"),
