@@ -51,9 +51,9 @@ class AbstractCoordinator(MemberStatus, Closeable):
     Not promised: that a process stops in time once its share is lost. Writes that must not come
     late go through `storage`, where the store refuses them.
 
-    It must be closed: dropping it leaves its threads running until the locator is closed. It cannot
-    be used in a forked child: `is_valid` is false, `close` does nothing, all else raises
-    `LifecycleError`.
+    It must be closed: dropping it leaves its threads running. If its locator is closed first, the
+    next poll ends it, as `close` does; the thread of `start` polls soon. It cannot be used in a
+    forked child: `is_valid` is false, `close` does nothing, all else raises `LifecycleError`.
     """
 
     def __init__(
@@ -355,7 +355,7 @@ class AbstractCoordinator(MemberStatus, Closeable):
 
     @contextmanager
     def _as_poller(self) -> Generator[None]:
-        """Make this the polling thread; at the end, finish what was closed meanwhile."""
+        """Make this the polling thread; at the end, finish if all or the locator was closed."""
         if self._poller == threading.get_ident() or not self._polling.acquire(blocking=False):
             self._check_usable()
             raise LifecycleError("another thread, or a callback's caller, polls: one may at a time")
@@ -365,7 +365,9 @@ class AbstractCoordinator(MemberStatus, Closeable):
         finally:
             self._poller = None
             try:
-                if self._closing.is_set():
+                # In a child forked by a callback, the parent's member goes on.
+                if os.getpid() == self._pid and self._is_over():
+                    self._closing.set()
                     self._finish(calls=True)
             finally:
                 self._polling.release()

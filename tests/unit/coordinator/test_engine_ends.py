@@ -295,6 +295,29 @@ def test_a_locator_that_is_closed_first_ends_the_member(
     one.close()
 
 
+@pytest.mark.parametrize("is_started", [False, True])
+def test_a_closed_locator_ends_the_threads_of_a_member_that_is_not_closed(
+    open_client: OpenClient, members: MemberFactory, *, is_started: bool
+) -> None:
+    client = open_client()
+    one = members.polled(client)
+    if is_started:
+        one.start()
+        await_shared(one)
+    else:
+        poll_until_shared(one)
+    client.close()
+    if not is_started:
+        with pytest.raises(ClosedError):
+            one.poll(20)
+    no_group_threads()
+    assert one.names().count("on_leave_prepare") == 1
+    with pytest.raises(ClosedError):
+        one.request_rejoin("to find out")
+    one.close()
+    assert one.names().count("on_leave_prepare") == 1
+
+
 @pytest.mark.case("K36")
 @pytest.mark.case("K67")
 def test_a_lost_session_is_a_lost_share_and_a_fresh_join(
