@@ -96,7 +96,8 @@ class MemberFacts:
         is_acknowledged: Whether the group shows it for certain.
         joined_at: When the present membership was acknowledged.
         lease_deadline: Until when the membership is valid: its lease, and the application's polls.
-        protocols: What `metadata` returned since the last join; None if it must be called.
+        protocols: What `metadata` returned since the last join that was acknowledged; None if it
+            must be called.
         digest: That of the protocols, without what changes with every share.
         is_prepared: Whether ``on_join_prepare`` was called since the last share.
         own: The generation that was taken up, and not lost since.
@@ -203,7 +204,8 @@ class MemberFacts:
             self,
             record=record,
             is_acknowledged=acknowledged,
-            protocols=None,
+            # Kept for the answer, which decides whether the group shows the newest.
+            protocols=None if acknowledged else self.protocols,
             rejoin_wanted=self.rejoin_wanted and not done,
         )
 

@@ -314,6 +314,9 @@ def test_metadata_that_was_shown_by_joining_asks_for_no_round() -> None:
     assert not facts.written(step.record).rejoin_wanted
     without_answer = facts.written(step.record, acknowledged=False)
     assert without_answer.rejoin_wanted
+    assert not without_answer.written(step.record).rejoin_wanted
+    asked_again = without_answer.wanting_rejoin()
+    assert asked_again.written(step.record).rejoin_wanted
 
 
 # -- readings
