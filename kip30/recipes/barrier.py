@@ -280,7 +280,9 @@ class BarrierRequests:
 _UNCONFIRMED = (
     "the store has not confirmed that the barrier was left: a round may still count this caller"
 )
-_HIDDEN = "the session was lost, and rounds have opened since: one of them may have let this pass"
+_HIDDEN = (
+    "the place was left or lost, and rounds have opened since: one of them may have let this pass"
+)
 
 
 class Barrier(Closeable):
@@ -318,8 +320,9 @@ class Barrier(Closeable):
 
         Raises:
             NotAcquiredError: It did not open within *timeout_seconds*. No round counts this caller.
-            OutcomeUnknownError: It did not open in time, or the session was lost, and whether a
-                round counts this caller could not be found out.
+            OutcomeUnknownError: It did not open in time, or the session was lost, and it could not
+                be found out whether a round counts this caller: the store did not answer, or two
+                rounds have opened since.
             UsageError: The store has another number of parties than this object; *timeout_seconds*
                 is negative or not a number. Nothing waits.
             UnsupportedError: The store has no ``compare-and-set``.

@@ -340,6 +340,27 @@ def test_a_party_that_cannot_be_withdrawn_raises_outcome_unknown(open_client: Op
     eventually(lambda: not _waiting(client))
 
 
+def test_a_party_that_gave_up_two_rounds_ago_is_not_said_to_have_lost_its_session(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, others = open_client(), [Barrier(open_client(), "x", 2) for _ in range(2)]
+    barrier = Barrier(client, "x", 2)
+    withdraw, is_first = barrier._requests._withdraw, [True]
+
+    def late(member_id: str) -> object:
+        if is_first:
+            is_first.clear()
+            with ThreadPoolExecutor(2) as pool:
+                for _ in range(3):
+                    waiting = [pool.submit(one.wait, 30) for one in others]
+                    assert sorted(one.result() for one in waiting) == [0, 1]
+        return withdraw(member_id)
+
+    monkeypatch.setattr(barrier._requests, "_withdraw", late)
+    with pytest.raises(OutcomeUnknownError, match="left or lost, and rounds have opened"):
+        barrier.wait(0.2)
+
+
 def test_a_record_that_cannot_be_read_may_still_be_in_the_line(
     client: PluginLocator, tmp_path: Path
 ) -> None:
