@@ -7,6 +7,7 @@ group; the leader writes parts before it commits the state that names them.
 No record holds a moment: clocks of different machines are never compared.
 """
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -50,6 +51,8 @@ class Assignment(NamedTuple):
         is_standby: Whether the member stands for election.
         share: The application's bytes.
         refusal: Why the member is not part of the generation; empty if it is.
+        record: The record with which a static member has joined, as `MEMBER` encodes it: a later
+            leader keeps the share of an absent one by that. Empty for any other member.
     """
 
     member_id: str
@@ -59,6 +62,7 @@ class Assignment(NamedTuple):
     is_standby: bool = False
     share: bytes = b""
     refusal: str = ""
+    record: bytes = b""
 
 
 Part: TypeAlias = Mapping[str, Assignment | int]
@@ -323,6 +327,9 @@ def _row(instance: str, one: Assignment | int) -> dict[str, object]:
         row["standby"] = True
     if one.refusal:
         row["refusal"] = one.refusal
+    if one.record:
+        # In the line, where an older kip30 ignores it; the bytes behind it are all counted.
+        row["record"] = b64encode(one.record).decode()
     return row
 
 
@@ -349,7 +356,16 @@ def _assignment(
         is_standby=row.flag("standby"),
         share=rest.take(row.count("bytes")),
         refusal=row.text("refusal", ""),
+        record=_bytes_in(row.text("record", "")),
     )
+
+
+def _bytes_in(text: str) -> bytes:
+    """Return the bytes that *text* encodes; empty if it is damaged: the share counts without."""
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        return b""
 
 
 def _version(kind: str, text: str) -> Version | None:
@@ -363,6 +379,21 @@ def _fit(kind: str, data: bytes, limit: int) -> bytes:
     if len(data) > limit:
         raise ValueTooLargeError(f"the record of a {kind} has {len(data)} bytes: {limit} at most")
     return data
+
+
+def joined_member(instance: str, one: Assignment) -> PresentMember | None:
+    """Return the static member of *instance* as it has joined the generation of *one*.
+
+    None if its record is not there, or cannot be read. Its incarnation is not kept: it counts as
+    the first.
+    """
+    try:
+        record = MEMBER.decode(one.record) if one.record else None
+    except CodecError:
+        return None
+    if record is None or record.instance != instance or not record.is_static:
+        return None
+    return PresentMember(one.member_id, Version(0), record)
 
 
 def decoded_part(data: bytes | None) -> Part | None:

@@ -7,7 +7,7 @@ import pytest
 from kip30 import FencedInstanceError, GroupNotEmptyError
 from kip30.coordinator import delete_group, describe_group
 from kip30.coordinator.keys import GroupKeys
-from kip30_conformance.clients.item_coordinator import await_shared
+from kip30_conformance.clients.item_coordinator import await_generation, await_shared
 from kip30_conformance.clients.members import MemberFactory
 from kip30_conformance.harness import Harness
 from kip30_conformance.neighbour.base import member
@@ -60,6 +60,29 @@ class StaticMemberTests(CoordinatorSuite):
             await_shared(first)
             moved = [call for call in first.calls if call.name == "on_join_complete"][-1]
             assert (moved.at - closed_at >= grace) != leaves
+
+    def test_K76_static_leader_return(
+        self, open_client: OpenClient, members: MemberFactory
+    ) -> None:
+        """The share of a static member that led its group waits for it, also through a round."""
+        grace = {"static_grace_seconds": 300.0}
+        static = {"group_instance_id": "k", **grace}
+        first = members.started(open_client(), config=static)
+        await_shared(first)
+        second = members.started(open_client(), config=grace)
+        await_shared(first, second)
+        eventually(lambda: first.is_leader, within=30, what="the first one leads")
+        share, kept = first.works_on(), second.works_on()
+        number = second.generation.generation
+        first.close()
+        eventually(lambda: second.is_leader, within=60, what="the second one leads")
+        second.request_rejoin("another round")
+        await_generation(second, number + 1)
+        eventually(lambda: second.works_on() == kept, within=30, what="it has its share again")
+        again = members.started(open_client(), config=static)
+        await_shared(second, again)
+        assert again.works_on() == share
+        assert again.names() == ["on_join_complete"]
 
     def test_K42_static_return_mid_round(
         self, open_client: OpenClient, members: MemberFactory

@@ -5,11 +5,20 @@ from dataclasses import dataclass
 
 from kip30.coordinator.decisions.candidacy import standbys
 from kip30.coordinator.packing import Packed
-from kip30.coordinator.records import Assignment, GroupPhase, PresentMember, StateRecord
+from kip30.coordinator.records import (
+    MEMBER,
+    Assignment,
+    GroupPhase,
+    MemberRecord,
+    PresentMember,
+    StateRecord,
+)
 from kip30.coordinator.state_transitions import committed
 from kip30.coordinator.voting import Vote
 
 _INLINE = Packed(0, {})
+_RECORD_BYTES = 16 * 1024
+"""The largest record of a static member that goes with its share; a greater one is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +99,15 @@ def assignments(
             since=_since(member, share, last.get(record.instance), number),
             is_standby=member.member_id in standing,
             share=share,
+            record=_kept_record(record),
         )
     return result
+
+
+def _kept_record(record: MemberRecord) -> bytes:
+    """Return what a later leader must know of a member while it is away."""
+    encoded = MEMBER.encode(record) if record.is_static else b""
+    return encoded if len(encoded) <= _RECORD_BYTES else b""
 
 
 def _since(member: PresentMember, share: bytes, last: Assignment | None, number: int) -> int:

@@ -12,8 +12,9 @@ Decided here:
   as for a member that has not joined, because its process may still be working; it leaves when it
   reads the key of its instance, or its session ends.
 * A static member that is gone, or has not joined by the deadline, takes part with what it joined
-  with last, if this leader has seen that; a new leader has not, and leaves it out. Giving it to
-  the assignor without metadata would give its work to others in its place.
+  with last. A new leader has that from the assignment. It leaves the member out if it is not there:
+  an older kip30 leaves no such record, and neither does a large share or a large record. Giving the
+  member to the assignor without metadata would give its work to others in its place.
 * A member that is gone works on nothing: its record goes only when its lease has ended, and the
   group is read after the round has begun. So what a round takes from it goes to others at once.
 * A member of the last generation whose record cannot be read may be working all the same: a round

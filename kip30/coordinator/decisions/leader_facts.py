@@ -12,13 +12,14 @@ from kip30.coordinator.config import GroupConfig
 from kip30.coordinator.decisions.forming import Formation, assignments
 from kip30.coordinator.decisions.member_facts import StateReading
 from kip30.coordinator.keys import attempt_name
-from kip30.coordinator.packing import PackingLimits, pack
+from kip30.coordinator.packing import Packed, PackingLimits, pack
 from kip30.coordinator.records import (
     Assignment,
     MemberRecord,
     Part,
     PresentMember,
     StateRecord,
+    joined_member,
 )
 from kip30.coordinator.voting import Vote
 from kip30.driver.records import Version
@@ -70,7 +71,8 @@ class LeaderFacts:
         roster: The assignments of the last generation; None while they must be read.
         roster_attempt: Of which publication they are.
         instances: The values of the keys of absent static instances when they were read.
-        known: The newest record of each static instance that was in the last generation.
+        known: The newest record of each static instance that was in the last generation: as this
+            leader has seen it, or else as the assignment has it.
         absent_since: When an instance of the roster was first found to be gone.
         noticed_at: When the cause of the next round was first seen; None while there is none.
         newcomer_at: When the newest newcomer was first seen.
@@ -199,15 +201,23 @@ class LeaderFacts:
         if formation is None or formation.assignments is not None:
             return self  # it returned too late
         leader_id = self.rules.member_id
-        given = self._leaving() | assignments(
+        all_given = self._leaving() | assignments(
             formation, shares, last=self.accepted(), leader_id=leader_id
         )
         try:
-            packed = pack(given, self.rules.limits)
+            given, packed = self._packed(all_given)
         except GroupError as error:
             return self.failed(str(error))
         new = replace(formation, assignments=given, packed=packed, follow_up=follow_up)
         return _named(replace(self, formation=new))
+
+    def _packed(self, given: Mapping[str, Assignment]) -> tuple[Mapping[str, Assignment], Packed]:
+        """Return *given* and its parts, without the records of members if shares need the room."""
+        try:
+            return given, pack(given, self.rules.limits)
+        except GroupError:
+            bare = {name: one._replace(record=b"") for name, one in given.items()}
+            return bare, pack(bare, self.rules.limits)
 
     def failed(self, reason: str) -> "LeaderFacts":
         """Note that ``perform_assignment`` has raised, or returned what cannot be published."""
@@ -365,7 +375,7 @@ def _with_roster_of(facts: LeaderFacts, state: StateRecord) -> LeaderFacts:
     new = replace(facts, parts={}, roster=None, roster_attempt=state.attempt)
     if formation is not None and formation.attempt == state.attempt:
         return replace(new, roster=formation.assignments, committed_at=facts.now)
-    return new if state.parts else replace(new, roster=state.inline)
+    return new if state.parts else _knowing(replace(new, roster=state.inline))
 
 
 def _with_all_parts(facts: LeaderFacts) -> LeaderFacts:
@@ -375,7 +385,14 @@ def _with_all_parts(facts: LeaderFacts) -> LeaderFacts:
         for name, one in (part or {}).items()
         if isinstance(one, Assignment)
     }
-    return replace(facts, roster=roster, parts={})
+    return _knowing(replace(facts, roster=roster, parts={}))
+
+
+def _knowing(facts: LeaderFacts) -> LeaderFacts:
+    """Return *facts* with the static members of a roster that another leader has written."""
+    found = {name: joined_member(name, one) for name, one in facts.accepted().items()}
+    recorded = {name: one for name, one in found.items() if one is not None}
+    return replace(facts, known={**recorded, **facts.known})
 
 
 def _order(record: MemberRecord) -> tuple[Version, int]:

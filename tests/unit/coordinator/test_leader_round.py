@@ -15,8 +15,9 @@ from kip30.coordinator.decisions.steps import (
     Resign,
     WaitForChange,
 )
+from kip30.coordinator.interface import JoinGroupMetadata
 from kip30.coordinator.packing import PackingLimits
-from kip30.coordinator.records import Assignment, PresentMember
+from kip30.coordinator.records import MEMBER, Assignment, PresentMember
 from kip30.driver.records import Version
 
 from .made import NONCE, assignment, member
@@ -134,6 +135,51 @@ def test_a_static_member_in_its_grace_stays_with_what_it_joined_with() -> None:
     step = leader_next(joined)
     assert isinstance(step, Assign)
     assert [one.member_id for one in step.vote.accepted] == ["a", "s", "c"]
+
+
+@pytest.mark.case("K40", "K41", "K76")
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_a_new_leader_keeps_the_share_of_an_absent_static_member(*, in_parts: bool) -> None:
+    joined = MEMBER.encode(RETURNED.record)
+    roster = {**STATIC, "k": STATIC["k"]._replace(record=joined)}
+    if in_parts:
+        facts = led(mine(4, preparing=True, parts=1, inline={}), JOINED[0])
+        facts = facts.read_parts({0: roster}).cleaned_up(4)
+    else:
+        facts = forming(JOINED[0], inline=roster)
+    step = leader_next(facts.saw_group((JOINED[0],), linearizable=True))
+    assert isinstance(step, Assign)
+    assert [one.member_id for one in step.vote.accepted] == ["s", "a"]
+    assert step.vote.absent == {"s"}
+    new = published(facts.assigning(step.vote), {"a": b"1", "s": b"2"})
+    assert (new["k"].nonce, new["k"].share, new["k"].record) == ("join of k", b"2", joined)
+    assert new["a"].record == b""
+
+
+@pytest.mark.case("K40")
+@pytest.mark.parametrize("kept", [b"", b"of a newer kip30"])
+def test_a_new_leader_leaves_an_absent_member_out_that_it_cannot_know(kept: bytes) -> None:
+    facts = forming(JOINED[0], inline={**STATIC, "k": STATIC["k"]._replace(record=kept)})
+    step = leader_next(facts.saw_group((JOINED[0],), linearizable=True))
+    assert isinstance(step, Assign)
+    assert [one.member_id for one in step.vote.accepted] == ["a"]
+
+
+@pytest.mark.case("K64")
+@pytest.mark.parametrize(("size", "is_kept"), [(10, True), (256 * 1024 - 400, False)])
+def test_a_share_that_needs_the_room_goes_without_the_record(size: int, *, is_kept: bool) -> None:
+    facts = assigning(JOINED[0], RETURNED._replace(record=replace(RETURNED.record, round=5)))
+    done = facts.assigned({"s": bytes(size)}, follow_up=False)
+    assert done.formation is not None
+    assert not done.formation.failure
+    assert done.formation.assignments is not None
+    assert (done.formation.assignments["k"].record != b"") == is_kept
+
+
+def test_a_large_record_is_left_out() -> None:
+    large = replace(RETURNED.record, round=5, protocols=(JoinGroupMetadata("p", bytes(2**14)),))
+    new = published(assigning(JOINED[0], RETURNED._replace(record=large)), {"s": b"1"})
+    assert new["k"].record == b""
 
 
 @pytest.mark.case("K17")

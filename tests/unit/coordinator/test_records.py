@@ -38,6 +38,7 @@ ASSIGNMENTS = st.builds(
     is_standby=st.booleans(),
     share=st.binary(max_size=40),
     refusal=TEXTS,
+    record=st.binary(max_size=40),
 )
 STATES = st.builds(
     StateRecord,
@@ -93,6 +94,13 @@ def test_a_part_comes_back(written: dict[str, Assignment | int]) -> None:
     encoded = PART.encode(written)
     assert PART.decode(encoded) == written
     assert decoded_part(encoded) == written
+
+
+@pytest.mark.parametrize("damaged", ["MTIzNDU", "MTIz NDU=", "MTIzND\u00e9="])
+def test_a_damaged_record_of_a_member_leaves_its_share_readable(damaged: str) -> None:
+    one = assignment("a", share=b"abc", record=b"12345")
+    encoded = PART.encode({"k": one}).replace(b"MTIzNDU=", damaged.encode())
+    assert PART.decode(encoded) == {"k": one._replace(record=b"")}
 
 
 @given(st.binary() | st.sampled_from([*WRITTEN.values()]), st.data())
