@@ -97,6 +97,6 @@ MUTANTS: dict[Callable[[Patch], None], Conviction] = {
     no_guard: Conviction((0, 1), "two members pass the guards for one item"),
     guard_without_instance: Conviction((1, 16), "two members pass the guards for one item"),
     cleaning_the_newest: Conviction((5, 7), "the newest parts are gone"),
-    deadline_extended_by_preparing: Conviction((5, 17), _OVERLAP, is_timed=True),
-    older_generation_taken_up: Conviction((46, 115), _OVERLAP, is_timed=True),
+    deadline_extended_by_preparing: Conviction((4, 10), _OVERLAP, is_timed=True),
+    older_generation_taken_up: Conviction((41, 60), _OVERLAP, is_timed=True),
 }
