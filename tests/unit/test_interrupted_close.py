@@ -11,6 +11,8 @@ from tests.unit.clients import opening, unused_namespace
 
 _PARTS: dict[str, Callable[[Any], tuple[object, str]]] = {
     "etcd": lambda resources: (resources.sessions, "close"),
+    "consul": lambda resources: (resources.sessions, "close"),
+    "cassandra": lambda resources: (resources.claims, "close"),
     "zookeeper": lambda resources: (resources.watches, "close"),
     "zookeeper connection": lambda resources: (resources.sessions.current.client, "end"),
 }

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -328,12 +329,14 @@ class Resources:
 
     def _close(self) -> None:
         # Deliveries stop first; claims are deleted while requests can still be sent; then all
-        # requests end, and the connections; all by one deadline.
+        # requests end, and the connections; all by one deadline. An interrupt (Ctrl-C) of one of
+        # these does not keep the others from ending.
         until = time.monotonic() + self._context.operation_timeout_seconds
-        self.watches.stop()
-        self.claims.close()
-        self.calls.close()
-        self._cluster.close(max(0.0, until - time.monotonic()))
+        with ExitStack() as last_first:
+            last_first.callback(lambda: self._cluster.close(max(0.0, until - time.monotonic())))
+            last_first.callback(self.calls.close)
+            last_first.callback(self.claims.close)
+            last_first.callback(self.watches.stop)
 
     def _prepared(self) -> Statements:
         """Create the tables unless they exist, and prepare all statements."""
