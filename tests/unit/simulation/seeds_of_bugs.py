@@ -1,0 +1,49 @@
+"""Finds the planted bugs, and the seed at which each is found.
+
+    python -m tests.unit.simulation.seeds_of_bugs
+
+writes `seeds_of_bugs.json`, with which the gate begins. Which runs find a bug changes with the
+core, so write it again when the gate takes long to find one.
+"""
+
+import json
+from itertools import count
+from pathlib import Path
+
+from kip30_conformance.simulation import simulate
+from kip30_conformance.simulation.plan import RunPlan, expand
+from kip30_conformance.simulation.schedule import run
+
+from .planted_bugs import BUGS, is_of_coordinator, planted
+
+FILE = Path(__file__).with_suffix(".json")
+MOST_RUNS = 200
+"""Most runs within which each planted bug must be found."""
+
+
+def first_broken(bug: str, seed: int) -> tuple[int, RunPlan, str]:
+    """Return the seed from *seed* on that finds *bug*, its plan, and the promise that it breaks.
+
+    A bug of the coordinator is looked for in runs that divide items.
+    """
+    with_items = is_of_coordinator(bug)
+    plans = ((one, expand(one)) for one in count(seed))
+    wanted = ((one, plan) for one, plan in plans if plan.has_items or not with_items)
+    for runs, (found, plan) in enumerate(wanted, 1):
+        with planted(bug):
+            failures = run(plan)
+        if failures:
+            return found, plan, failures[0].promise
+        assert runs < MOST_RUNS, f"not found: {bug}"
+    raise AssertionError
+
+
+def read() -> dict[str, int]:
+    """Return the seed at which each bug was found last, by bug."""
+    seeds: dict[str, int] = json.loads(FILE.read_text())
+    return seeds
+
+
+if __name__ == "__main__":
+    simulate.prepare()
+    FILE.write_text(json.dumps({bug: first_broken(bug, 1)[0] for bug in BUGS}, indent=2) + "\n")
