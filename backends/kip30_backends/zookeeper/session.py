@@ -12,8 +12,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -266,18 +266,18 @@ class Sessions:
             managed.client.prove()
 
     def close_former(self, identity: SessionIdentity) -> None:
-        """Close the session *identity* on the server, however long that takes, or until `close`.
-
-        One closer makes all attempts, because it spaces them so that the session can expire.
+        """Close the session *identity* on the server, over a connection of its own.
 
         Raises:
-            UnavailableError: The system has no thread or no descriptor to spare, or the thread of
-                the closer has ended. The session may still exist.
+            UnavailableError: The server did not say by the connect timeout that it is closed.
         """
-        with self._closer(identity) as closer:
-            while not self._closing.is_set() and not self._is_closed_by(closer):
-                self._require(not closer.client.has_stopped, closer.client)
-                self._pause(why_unreachable(closer.client.trouble, self.server.hosts))
+        closer = SessionCloser(self._context, self.server, identity)
+        try:
+            closer.client.start()
+            self._await(closer.done, self._context.connect_timeout_seconds)
+            self._require(closer.done.is_set(), closer.client)
+        finally:
+            closer.client.disconnect()
 
     def expire_session(self) -> None:
         """Close this client's session on the server over another connection; for tests.
@@ -287,8 +287,7 @@ class Sessions:
         """
         managed = self._current
         if managed is not None and managed.session is not None:
-            with self._closer(managed.session.identity) as closer:
-                self._require(self._is_closed_by(closer), closer.client)
+            self.close_former(managed.session.identity)
 
     def close(self) -> None:
         """End the session, on the server too if it answers in time, and open no other."""
@@ -305,21 +304,6 @@ class Sessions:
                 last_first.callback(managed.client.close, patience_seconds)
                 if managed.session is not None:
                     managed.session.lease.end("closed")
-
-    @contextmanager
-    def _closer(self, identity: SessionIdentity) -> Generator[SessionCloser]:
-        """Yield what closes the session *identity*, over a connection of its own."""
-        closer = SessionCloser(self._context, self.server, identity)
-        try:
-            closer.client.start()
-            yield closer
-        finally:
-            closer.client.disconnect()
-
-    def _is_closed_by(self, closer: SessionCloser) -> bool:
-        """Return whether *closer* has closed its session within the connect timeout."""
-        self._await(closer.done, self._context.connect_timeout_seconds)
-        return closer.done.is_set()
 
     def _open(self, patience_seconds: float) -> None:
         self._eras += 1

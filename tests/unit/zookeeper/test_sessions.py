@@ -4,12 +4,8 @@ import errno
 import logging
 import socket
 import struct
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import replace
-from itertools import pairwise
+from contextlib import suppress
 
 import pytest
 from kazoo.security import ACL, Id
@@ -27,9 +23,8 @@ from kip30_backends.zookeeper import ZookeeperBackend
 from kip30_backends.zookeeper.client.kazoo_setup import SessionIdentity
 from kip30_backends.zookeeper.client.messages import Close, Create, Request
 from kip30_backends.zookeeper.resources import Resources
-from kip30_backends.zookeeper.session import Sessions
 from kip30_conformance.clients.callback_recorder import Recorder
-from kip30_conformance.polling import eventually, time_scale
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 
@@ -38,7 +33,6 @@ _SLOW_REQUESTS = 8
 _ROUNDS = 100
 _SEEN = 4
 _FAILURES = 3
-_ATTEMPTS = 3
 _PATIENT: dict[str, Written] = {
     "plugin.operation.timeout.ms": 20_000,
     "plugin.session.timeout.ms": 20_000,
@@ -134,35 +128,6 @@ def test_a_session_is_replaced_although_resources_ran_out(
     sessions._lose(lost, "as if it had expired")
     rejoined.expect_count(1, within=30)
     assert not failures
-
-
-def test_attempts_to_close_a_session_let_it_expire(
-    open_client: Open, request: pytest.FixtureRequest
-) -> None:
-    """A server that does not answer an attempt may have renewed the session all the same."""
-    resources = _resources(open_client())
-    shared, timeout = resources.sessions._shared, 1.0
-    context = replace(
-        shared.context, session_timeout_seconds=timeout, connect_timeout_seconds=timeout
-    )
-    with ExitStack() as open_sockets:
-        silent = open_sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
-        hosts = f"127.0.0.1:{silent.getsockname()[1]}"
-        server = shared.server._replace(hosts=hosts, connect_seconds=timeout / 2)
-        sessions = Sessions(shared._replace(context=context, server=server))
-        request.addfinalizer(sessions.close)
-        closing = threading.Thread(
-            target=sessions.close_former, args=(SessionIdentity(5, bytes(16)),)
-        )
-        closing.start()
-        attempts = []
-        silent.settimeout(30 * time_scale())
-        for _ in range(_ATTEMPTS):
-            open_sockets.enter_context(silent.accept()[0])
-            attempts.append(time.monotonic())
-        sessions.close()
-        closing.join()
-    assert all(later - earlier > timeout for earlier, later in pairwise(attempts))
 
 
 def _joined(group: GroupMembership[str]) -> Member | None:

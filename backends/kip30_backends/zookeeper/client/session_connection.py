@@ -153,11 +153,6 @@ class SessionConnection:
         trouble = None if self.live.is_set() else self.trouble
         return trouble if isinstance(trouble, AuthFailedError) else None
 
-    @property
-    def has_stopped(self) -> bool:
-        """True if it connects no more: it was not started, or the session or its thread ended."""
-        return bool(self._connection.connection_stopped.is_set())
-
     def start(self) -> None:
         """Start to connect.
 
