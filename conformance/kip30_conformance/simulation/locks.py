@@ -1,5 +1,6 @@
 """Stand-ins of the locks of `threading`, by which simulated threads wait for each other."""
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -127,11 +128,19 @@ class SimulatedRLock(SimulatedLock):
         self._count = count
 
 
+_numbers = itertools.count(1)
+
+
 class SimulatedCondition:
-    """A condition over a lock of either kind."""
+    """A condition over a lock of either kind.
+
+    Attributes:
+        number: Greater than that of every condition that was made before.
+    """
 
     def __init__(self, lock: Any = None) -> None:
         """Use *lock*, or a new one."""
+        self.number: int = next(_numbers)
         self._lock: Any = SimulatedRLock() if lock is None else lock
         self.acquire: Callable[..., bool] = self._lock.acquire
         self.release: Callable[[], None] = self._lock.release

@@ -7,6 +7,7 @@ and takes them out again, so nothing in the product changes.
 
 import asyncio.selector_events
 import atexit
+import concurrent.futures
 import concurrent.futures._base
 import concurrent.futures.thread
 import gc
@@ -27,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from typing_extensions import override
 
-from kip30_conformance.simulation import locks
+from kip30_conformance.simulation import futures_wait, locks
 from kip30_conformance.simulation.present import clock, enter, found, leave, simulation
 from kip30_conformance.simulation.scheduler import Simulation
 from kip30_conformance.simulation.threads import Local, SimulatedQueue, SimulatedTimer, Thread
@@ -204,6 +205,7 @@ def _stand_ins() -> list[tuple[ModuleType, _Module]]:
         (queue, _Module(queue, SimpleQueue=SimulatedQueue, Queue=SimulatedQueue)),
         (select, _Module(select, poll=_Poll)),
         (selectors, _Module(selectors, DefaultSelector=_Selector)),
+        (concurrent.futures, _Module(concurrent.futures, wait=futures_wait.wait)),
     ]
 
 

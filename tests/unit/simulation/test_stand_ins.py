@@ -9,7 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import (
+    ALL_COMPLETED,
+    FIRST_COMPLETED,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 from math import inf
 from typing import Any
 
@@ -52,6 +58,38 @@ def names() -> dict[tuple[str, str], int]:
 def fail(error: type[BaseException] | None) -> None:
     if error is not None:
         raise error
+
+
+@pytest.mark.parametrize(
+    ("return_when", "expected"),
+    [
+        (FIRST_COMPLETED, [(0, 3, 1.0), (1, 2, 2.0), (1, 2, 2.0)]),
+        (ALL_COMPLETED, [(0, 3, 1.0), (3, 0, 6.0), (3, 0, 6.0)]),
+    ],
+)
+def test_some_or_all_futures_are_waited_for(
+    return_when: str, expected: list[tuple[int, int, float]]
+) -> None:
+    seen = list[tuple[int, int, float]]()
+
+    def work() -> None:
+        begun, futures = time.monotonic(), [Future[None]() for _ in range(3)]
+
+        def complete() -> None:
+            for future in futures:
+                time.sleep(2.0)
+                future.set_result(None)
+
+        threading.Thread(target=complete).start()
+        for seconds in (1.0, 100.0, 100.0):
+            done, left = wait(futures, seconds, return_when)
+            seen.append((len(done), len(left), round(time.monotonic() - begun, 1)))
+        assert wait([], 100.0, return_when) == (set(), set())
+        time.sleep(10.0)
+        assert not any(future._waiters for future in futures)
+
+    run(work)
+    assert seen == expected
 
 
 @pytest.mark.case("D18")
