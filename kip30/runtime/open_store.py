@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar, cast
 from kip30.codecs import Codec
 from kip30.driver import Backend, Capability, Context, LeaseSharing
 from kip30.driver.kit.futures import Completed, ForwardingFuture
+from kip30.driver.kit.lifecycle import end_all
 from kip30.driver.kit.thread_start import start_eventually
 from kip30.driver.lease import Lease
 from kip30.driver.records import Target
@@ -292,8 +293,9 @@ class OpenStore:
             self._disconnect()
 
     def _disconnect(self) -> None:
-        with ExitStack() as last_first:
-            last_first.callback(self._gone.set)
-            last_first.callback(self.callbacks.close)
-            last_first.callback(self.dispatcher.close, self._patience)
-            last_first.callback(self.backend.close)
+        end_all(
+            self.backend.close,
+            lambda: self.dispatcher.close(self._patience),
+            self.callbacks.close,
+            self._gone.set,
+        )

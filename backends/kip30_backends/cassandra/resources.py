@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -16,7 +15,7 @@ from kip30.driver import Context
 from kip30.driver.kit import fork_safety
 from kip30.driver.kit.future_chaining import attempt, copy
 from kip30.driver.kit.futures import Completed, fail
-from kip30.driver.kit.lifecycle import CloseOnce, close_on_thread, on_thread_of
+from kip30.driver.kit.lifecycle import CloseOnce, close_on_thread, end_all, on_thread_of
 from kip30.driver.kit.thread_start import started
 from kip30.driver.kit.timer import Timer
 from kip30.errors import Kip30Error, StoreError, UnavailableError
@@ -329,14 +328,14 @@ class Resources:
 
     def _close(self) -> None:
         # Deliveries stop first; claims are deleted while requests can still be sent; then all
-        # requests end, and the connections; all by one deadline. An interrupt (Ctrl-C) of one of
-        # these does not keep the others from ending.
+        # requests end, and the connections; all by one deadline.
         until = time.monotonic() + self._context.operation_timeout_seconds
-        with ExitStack() as last_first:
-            last_first.callback(lambda: self._cluster.close(max(0.0, until - time.monotonic())))
-            last_first.callback(self.calls.close)
-            last_first.callback(self.claims.close)
-            last_first.callback(self.watches.stop)
+        end_all(
+            self.watches.stop,
+            self.claims.close,
+            self.calls.close,
+            lambda: self._cluster.close(max(0.0, until - time.monotonic())),
+        )
 
     def _prepared(self) -> Statements:
         """Create the tables unless they exist, and prepare all statements."""

@@ -2,12 +2,11 @@
 
 import logging
 from collections.abc import Mapping
-from contextlib import ExitStack
 
 from kip30.driver import Context
 from kip30.driver.key_layout import Paths
 from kip30.driver.kit import fork_safety
-from kip30.driver.kit.lifecycle import CloseOnce, close_on_thread, on_thread_of
+from kip30.driver.kit.lifecycle import CloseOnce, close_on_thread, end_all, on_thread_of
 from kip30.errors import AuthenticationError, UnavailableError
 from kip30_backends.consul.blocking_query import QueryWait
 from kip30_backends.consul.calls import Calls
@@ -104,14 +103,14 @@ class Resources:
 
     def _close(self) -> None:
         # Deliveries stop first; the session ends while requests can still be sent; then all
-        # requests end, and only after that the threads that wait for answers. An interrupt (Ctrl-C)
-        # of one of these does not keep the others from ending.
-        with ExitStack() as last_first:
-            last_first.callback(self.watches.join)
-            last_first.callback(self.sessions.join)
-            last_first.callback(self.calls.close)
-            last_first.callback(self.sessions.close)
-            last_first.callback(self.watches.stop)
+        # requests end, and only after that the threads that wait for answers.
+        end_all(
+            self.watches.stop,
+            self.sessions.close,
+            self.calls.close,
+            self.sessions.join,
+            self.watches.join,
+        )
 
     def _connect(self, requests: OperationRequests, *, session: bool) -> None:
         """Read something, to know that it works, and open a session if one is wanted."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,7 @@ from kip30.driver.key_layout import Paths
 from kip30.driver.kit import fork_safety
 from kip30.driver.kit.future_chaining import otherwise
 from kip30.driver.kit.futures import Completed
-from kip30.driver.kit.lifecycle import CloseOnce, close_on_thread, on_thread_of
+from kip30.driver.kit.lifecycle import CloseOnce, close_on_thread, end_all, on_thread_of
 from kip30.driver.kit.timer import Timer
 from kip30.driver.kit.tls_probe import TlsProbe
 from kip30_backends.etcd.calls import Ask, Calls, acknowledged
@@ -88,21 +87,13 @@ class Resources:
 
     def _close(self) -> None:
         # Deliveries stop first; the lease ends while calls can still be sent; then all calls end,
-        # and only after that the thread that may wait for one. An interrupt (Ctrl-C) of one of
-        # these does not keep the others from ending.
-        with ExitStack() as last_first:
-            last_first.callback(self.watches.join)
-            last_first.callback(self._end_calls)
-            last_first.callback(self.sessions.close)
-            last_first.callback(self.watches.stop)
+        # and only after that the thread that may wait for one.
+        end_all(self.watches.stop, self.sessions.close, self._end_calls, self.watches.join)
 
     def _end_calls(self) -> None:
-        try:
-            self.calls.close()
-        finally:
-            # Last, because it runs everything at once that was scheduled: calls that were to be
-            # retried find their channel closed, and end.
-            self.timer.stop()
+        # The timer last, because it runs everything at once that was scheduled: calls that were to
+        # be retried find their channel closed, and end.
+        end_all(self.calls.close, self.timer.stop)
 
     def _retire(self, seconds: float, channel: Channel) -> None:
         """Close *channel* once its calls have ended, each of which takes at most *seconds*."""

@@ -6,13 +6,13 @@ Nothing in it refers to the backend. The timer ends late operations and keeps th
 from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 from kip30.config.tls import ReloadingContext
 from kip30.driver import Context
 from kip30.driver.key_layout import Paths
 from kip30.driver.kit import fork_safety
-from kip30.driver.kit.lifecycle import close_on_thread
+from kip30.driver.kit.lifecycle import close_on_thread, end_all
 from kip30.driver.kit.timer import Timer
 from kip30.driver.kit.tls_probe import TlsProbe
 from kip30.driver.records import Snapshot, Target
@@ -94,13 +94,8 @@ class Resources:
         """End everything: the session on the server, operations, watches and threads."""
         if self._is_inherited:
             return
-        # An interrupt (Ctrl-C) of one of these does not keep the others from ending. The session
-        # comes last: closing it waits for the server, and callers must not.
-        with ExitStack() as last_first:
-            last_first.callback(self.sessions.close)
-            last_first.callback(self.watches.close)
-            last_first.callback(self.outbox.close)
-            last_first.callback(self._timer.stop)
+        # The session comes last: closing it waits for the server, and callers must not.
+        end_all(self._timer.stop, self.outbox.close, self.watches.close, self.sessions.close)
 
     def drop(self) -> None:
         """Close, because nothing refers to this any longer; on any thread."""

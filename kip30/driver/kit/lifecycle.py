@@ -3,6 +3,7 @@
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from kip30.driver.kit.thread_start import start_eventually
@@ -34,6 +35,16 @@ class CloseOnce:
         self._begun, self._over = threading.Lock(), threading.Event()
         self._begun.acquire()
         self._over.set()
+
+
+def end_all(*steps: Callable[[], object]) -> None:
+    """Call *steps* in their order, each even if an earlier one raises, and then raise its error.
+
+    So Ctrl-C in a step that waits for the store keeps no other thread or connection open.
+    """
+    with ExitStack() as last_first:
+        for step in reversed(steps):
+            last_first.callback(step)
 
 
 def do_nothing(*_arguments: object) -> None:
