@@ -1,7 +1,7 @@
 """One candidate's nomination and the terms it leads."""
 
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -263,14 +263,7 @@ class Candidacy:
     def first_attempt_done(self, error: Kip30Error | None = None) -> bool:
         """Let `nominate` return, or raise *error*; false if the first attempt was over before.
 
-        It is over, too, when nobody waits for it any longer: an error that comes then would
-        withdraw the candidate without notice, so it is retried as a later one is.
+        It is over, too, once its caller no longer waits. An error that comes then would withdraw
+        the candidate without notice, so the claim is retried, as later ones are.
         """
-        try:
-            if error is None:
-                self.tried.set_result(None)
-            else:
-                self.tried.set_exception(error)
-        except InvalidStateError:
-            return False
-        return True
+        return succeed(self.tried, None) if error is None else fail(self.tried, error)

@@ -4,7 +4,6 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from typing_extensions import override
@@ -106,16 +105,22 @@ class ForwardingFuture(Future[T]):
             super().add_done_callback(lambda done: self._call(lambda: fn(done)))
 
 
-def succeed(future: Future[T], result: T) -> None:
-    """Complete *future* with *result*, unless it is done, perhaps by another thread just now."""
-    with suppress(InvalidStateError):
+def succeed(future: Future[T], result: T) -> bool:
+    """Complete *future* with *result*; false if it is done, perhaps by another thread just now."""
+    try:
         future.set_result(result)
+    except InvalidStateError:
+        return False
+    return True
 
 
-def fail(future: Future[Any], error: BaseException) -> None:
-    """Fail *future* with *error*, unless it is done, perhaps by another thread just now."""
-    with suppress(InvalidStateError):
+def fail(future: Future[Any], error: BaseException) -> bool:
+    """Fail *future* with *error*; false if it is done, perhaps by another thread just now."""
+    try:
         future.set_exception(error)
+    except InvalidStateError:
+        return False
+    return True
 
 
 def failed(error: BaseException) -> Future[Any]:

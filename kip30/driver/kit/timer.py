@@ -10,7 +10,7 @@ from collections.abc import Callable
 from kip30.driver.kit.thread_start import join_others, started
 from kip30.errors import UnavailableError
 
-Action = Callable[[], None]
+Action = Callable[[], object]
 
 _log: logging.Logger = logging.getLogger(__name__)
 

@@ -182,7 +182,7 @@ class ClusterConnections:
         statement: Statement,
         node: Node,
         answered: Callable[[Sequence[Row]], None],
-        failed: Callable[[Failure], None],
+        failed: Callable[[Failure], object],
     ) -> None:
         """Send once, to *node* alone; call one callback, on a thread that must not block."""
         try:
