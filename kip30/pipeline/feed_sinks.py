@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from kip30.driver.records import Fence
 from kip30.errors import NotElectedError, UnavailableError
 from kip30.pipeline.bulk_write import BulkWrite, replace_changes
 from kip30.pipeline.report import MOST_FINDINGS
@@ -123,35 +122,31 @@ class StoreSink:
         """
         del batch
         tasks = 1 if number <= _MOST_IN_ONE_TASK else self._slots
-        writing = BulkWrite(
-            target=self._target,
-            run=self._directory.manifest.run,
-            fence=self._fence(),
-            rate=self._rate,
-            slots=tasks,
-        )
-        last = last_changes(rows, tasks)
         try:
-            return _judged(writing.outcomes(last, self._change).collect())
-        except Exception:
-            if self._leader is not None:
-                self._leader.end_term()
-            raise
+            with self._driving().writing() as fence:
+                writing = BulkWrite(
+                    target=self._target,
+                    run=self._directory.manifest.run,
+                    fence=fence,
+                    rate=self._rate,
+                    slots=tasks,
+                )
+                last = last_changes(rows, tasks)
+                return _judged(writing.outcomes(last, self._change).collect())
+        except NotElectedError as error:
+            raise UnavailableError(str(error)) from error
 
     def close(self) -> None:
         """Let another process drive the run."""
         self._leader = None
         self._held.close()
 
-    def _fence(self) -> Fence:
+    def _driving(self) -> RunLeader:
         if self._leader is None:
             manifest = self._directory.manifest
             driving = drive(self._target, manifest.run, manifest.target)
             self._leader = self._held.enter_context(driving)
-        try:
-            return self._leader.fence()
-        except NotElectedError as error:
-            raise UnavailableError(str(error)) from error
+        return self._leader
 
 
 def last_changes(rows: DataFrame, tasks: int) -> DataFrame:

@@ -1,6 +1,7 @@
 """The jobs ``restore`` and ``migrate``: records of a snapshot, or of a store, into a store."""
 
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -8,7 +9,7 @@ from pyspark.sql import functions as f
 
 from kip30.driver.records import Fence
 from kip30.driver.scanning import Span
-from kip30.errors import Kip30Error, UnavailableError, UsageError
+from kip30.errors import UnavailableError, UsageError
 from kip30.pipeline import snapshot
 from kip30.pipeline.bulk_write import (
     ALL_OUTCOMES,
@@ -21,7 +22,7 @@ from kip30.pipeline.bulk_write import (
     write_records,
 )
 from kip30.pipeline.endpoints import SnapshotEndpoint
-from kip30.pipeline.job_errors import IncompleteRunError, JobFailedError
+from kip30.pipeline.job_errors import IncompleteRunError
 from kip30.pipeline.manifest import MANIFEST_NAME, SNAPSHOT_FOLDER, DataFile, Digest
 from kip30.pipeline.mapped_view import PathMapping, mapped
 from kip30.pipeline.outcomes import OnConflict
@@ -144,13 +145,8 @@ class _Restore:
     def _write_waves(self, source: SnapshotFiles, leader: RunLeader | None) -> None:
         def wave(number: int, spans: Sequence[Span]) -> WaveResult:
             # Each time, because a session that was lost meanwhile has ended the term before.
-            fence = None if leader is None else leader.fence()
-            try:
+            with nullcontext() if leader is None else leader.writing() as fence:
                 return self._wave(number, self._outcomes(source, spans, fence))
-            except (Kip30Error, JobFailedError):
-                if leader is not None:
-                    leader.end_term()
-                raise
 
         run_waves(self._run, wave, slots(self._spark), self._progress)
 

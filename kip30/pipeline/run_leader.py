@@ -69,7 +69,7 @@ def drive(config: StoreConfig, run: str, store: str) -> Generator["RunLeader"]:
 class RunLeader(Closeable):
     """Drives a run until it is closed, in one term after another. One thread uses an object.
 
-    A term ends when the store did not respond for too long, or by `end_term`. Then this stands for
+    A term ends when the store did not respond for too long, or in `writing`. Then this stands for
     election again, so a job that runs for days needs no restart. Writes that carry the fence of a
     former term are refused by the store, in whichever process.
     """
@@ -126,15 +126,26 @@ class RunLeader(Closeable):
             if not self._elected.wait(max(0.0, until - time.monotonic())):
                 raise NotElectedError(self._refusal())
 
-    def end_term(self) -> None:
-        """Resign, and stand for election again, after writes whose outcomes are unknown.
+    @contextmanager
+    def writing(self) -> Generator[Fence]:
+        """Yield the fence of the present term, and end the term if the block raises.
 
-        A request that is still under way may be applied after later writes of its key. The store
-        refuses it once `fence` has returned the fence of the next term.
+        A request of the block that is still under way may be applied after later writes of its key.
+        The store refuses it once the next term has begun.
 
         Raises:
+            NotElectedError: As `fence`.
             AuthenticationError, StoreError: The store will not take the next nomination.
         """
+        fence = self.fence()
+        try:
+            yield fence
+        except Exception:
+            self._end_term()
+            raise
+
+    def _end_term(self) -> None:
+        """Resign, and stand for election again."""
         with suppress(NotNominatedError, OutcomeUnknownError):
             self._election.resign(self._name)
         self._nominate()

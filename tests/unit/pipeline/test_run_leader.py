@@ -2,7 +2,13 @@
 
 import pytest
 
-from kip30 import Fence, NotElectedError, PluginLocator, UnsupportedError
+from kip30 import (
+    Fence,
+    NotElectedError,
+    PluginLocator,
+    UnavailableError,
+    UnsupportedError,
+)
 from kip30.driver import Capability
 from kip30.pipeline.applier import Applier, NewRecord, WriteOutcome
 from kip30.pipeline.run_leader import RunLeader, service_of
@@ -62,8 +68,8 @@ def test_a_lost_term_is_followed_by_another_one(client: PluginLocator) -> None:
 
 def test_a_late_write_of_a_term_that_was_ended_is_refused(client: PluginLocator) -> None:
     with RunLeader(client, "r") as driver:
-        fence = driver.fence()
-        driver.end_term()
+        with pytest.raises(UnavailableError), driver.writing() as fence:
+            raise UnavailableError("no answer")
         following = driver.fence()
         assert following.epoch > fence.epoch
         outcomes = [
@@ -75,10 +81,17 @@ def test_a_late_write_of_a_term_that_was_ended_is_refused(client: PluginLocator)
 
 def test_a_term_is_ended_while_no_answer_comes(client: PluginLocator) -> None:
     with RunLeader(client, "r") as driver:
-        fence = driver.fence()
         faults(client).lose_answers("election.release", times=2)
-        driver.end_term()
+        with pytest.raises(UnavailableError), driver.writing() as fence:
+            raise UnavailableError("no answer")
         assert driver.fence().epoch > fence.epoch
+
+
+def test_a_term_goes_on_after_writes_that_were_answered(client: PluginLocator) -> None:
+    with RunLeader(client, "r") as driver:
+        with driver.writing() as fence:
+            pass
+        assert driver.fence() == fence
 
 
 def test_a_store_without_fences_is_refused(
