@@ -28,10 +28,10 @@ def dial(address: Address, until: float) -> socket.socket:
         OSError: None could be opened by *until*, a time of `time.monotonic`.
     """
     failure = OSError(f"{address.host!r} has no address")
-    places = lookup(address).result(_left(until))
+    places = lookup(address).result(left(until))
     for number, where in enumerate(places):
         try:
-            return _connected(where, _left(until) / (len(places) - number))
+            return _connected(where, left(until) / (len(places) - number))
         except OSError as error:
             failure = error
     raise failure
@@ -85,8 +85,9 @@ def _connected(where: Resolved, seconds: float) -> socket.socket:
     return connecting
 
 
-def _left(until: float) -> float:
+def left(until: float) -> float:
+    """Return how many seconds are left; raises `TimeoutError` if none are."""
     seconds = until - time.monotonic()
     if seconds < 0:
-        raise TimeoutError("no connection in time")
+        raise TimeoutError("no answer in time")
     return max(_LEAST_SECONDS, seconds)

@@ -16,7 +16,7 @@ from typing_extensions import Buffer, override
 
 from kip30.config import Address
 from kip30.config.tls import ReloadingContext
-from kip30.driver.kit.dialing import dial
+from kip30.driver.kit.dialing import dial, left
 from kip30_backends.consul.errors import (
     CUT_OFF,
     HUNG_UP,
@@ -27,17 +27,6 @@ from kip30_backends.consul.errors import (
     Failure,
     RequestFailedError,
 )
-
-_LEAST_SECONDS = 0.001
-
-
-def left(until: float) -> float:
-    """Return how many seconds are left; raises `TimeoutError` if none are."""
-    seconds = until - time.monotonic()
-    if seconds < 0:
-        raise TimeoutError(LATE)
-    return max(_LEAST_SECONDS, seconds)
-
 
 _HTTP_1_1 = 11
 _ABOUT_CERTIFICATES = ("CERTIFICATE", "UNKNOWN_CA")
