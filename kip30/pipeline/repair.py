@@ -262,7 +262,7 @@ class _Repair:
         return self._diff.manifest.counts.get(f"{side}_rejected", 0)
 
     def _findings_of_diff(self) -> Iterator[dict[str, str]]:
-        """Yield what the diff could not compare, so that nobody knows whether it is equal."""
+        """Yield a finding for each side with records that the diff could not compare."""
         for side in SIDES:
             if number := self._unread(side):
                 detail = f"{number} on the {side} side could not be compared: see the diff's report"

@@ -246,9 +246,7 @@ class Tail:
         if before != now:
             found = f"the source is another store than before: it was {before}, and is {now}"
         elif at is not None and until.precedes(at):
-            found = (
-                f"the source was at {at.at}, and is at {until.at}: it was restored, or made anew"
-            )
+            found = f"the source was at {at.at}, and is at {until.at}: it was restored"
         else:
             return ""
         if now not in self._settings.accepted_stores:

@@ -82,7 +82,7 @@ class OrphanReaper:
         """As process 1, reap the children that have ended, every few seconds at most.
 
         No other process can, and each takes a process id until then. Their number is looked at
-        alone: those that live are nobody's to kill.
+        alone: those that live are spared.
 
         Args:
             own: The process ids of guards that are not reaped yet, and of their commands, whose

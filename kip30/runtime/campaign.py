@@ -439,7 +439,7 @@ class Campaign:
         try:
             answer = self._ask(claimant)
         except _HOPELESS as error:
-            # `nominate` raises it. Nobody waits for the error of a later attempt: it is retried.
+            # `nominate` raises that of the first attempt; later attempts are retried.
             if not candidacy.first_attempt_done(error):
                 raise
             self.withdraw(candidacy)

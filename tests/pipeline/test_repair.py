@@ -156,7 +156,7 @@ def test_a_key_that_the_left_side_has_by_now_is_not_deleted(
 def test_a_record_that_the_diff_could_not_read_is_a_finding(
     spark: SparkSession, stores: Stores, tmp_path: Path
 ) -> None:
-    """It was not compared, so nobody knows whether the sides are equal now."""
+    """It was not compared, so the sides may still differ."""
     left, right = filled(stores, "damaged", {"n/k": b"1"}), filled(stores, "without", {})
     with stores.neighbour("embedded", "damaged") as neighbour:
         spot = Spot(Kind.VALUE, "n", "k")
