@@ -29,7 +29,7 @@ WRITING: dict[str, Mutant] = {
         ("repair.py", "            fence=fence,\n", "            fence=None,\n"),
     ),
     "P08-a-feed-has-no-fence": mutant(
-        f"{_FENCES}[fed]", ("feed_sinks.py", "fence=self._fence(),", "fence=None,")
+        f"{_FENCES}[fed]", ("feed_sinks.py", "fence=fence,", "fence=None,")
     ),
     "P08-batches-go-on-after-a-refused-fence": mutant(
         f"{_APPLIER}::test_a_driver_that_is_superseded_meanwhile_stops",
@@ -146,6 +146,10 @@ WRITING: dict[str, Mutant] = {
     "P16-every-batch-waits-for-a-store-that-is-silent": mutant(
         f"{_APPLIER}::test_a_store_that_does_not_answer_is_not_asked_for_the_rest",
         ("batch_writer.py", "self.silence = failures[0]", "self.silence = None"),
+    ),
+    "P16-a-term-outlives-unknown-outcomes": mutant(
+        f"{_WRITES}::test_writes_without_an_answer_are_decided_again",
+        ("run_leader.py", "            self._end_term()\n", ""),
     ),
     "P16-unknown-counts-as-done": mutant(
         f"{_WRITES}::test_writes_without_an_answer_are_decided_again",
