@@ -23,6 +23,7 @@ from kip30 import (
     PluginLocator,
     UsageError,
 )
+from kip30.driver import records
 from kip30.driver.kit.futures import failed
 from kip30.driver.records import Claim, Target
 from kip30.recipes import Barrier, Counter, Grip, ReadWriteLock, Semaphore
@@ -383,19 +384,22 @@ def test_a_caller_that_waits_for_an_unreadable_member_does_not_poll(
     (holder,) = kind.line(first)
     spot, reads = member(kind.group, holder), list[Target]()
 
-    def counted(real: Callable[[Target], object], target: Target) -> object:
-        reads.append(target)
-        return real(target)
+    def noted(real: Callable[[Target], Future[object]], target: Target) -> Future[object]:
+        answer = real(target)
+        answer.add_done_callback(lambda _: reads.append(target))
+        return answer
 
+    wrap(second.backend.observe, "snapshot", noted)
     with (
         ThreadPoolExecutor(1) as pool,
         EmbeddedNeighbour(tmp_path / "state" / "kip30.db", "kip30") as neighbour,
     ):
         waiting = pool.submit(acquire, 10)
-        eventually(lambda: len(kind.line(first)) == 2)
+        # A caller whose first look cannot read a record does not wait.
+        eventually(lambda: Target(records.Kind.GROUP, kind.group) in reads)
         neighbour.write(spot, neighbour.unreadable_form(neighbour.read(spot)))
         assert grip.lost.wait(10)
-        wrap(second.backend.observe, "snapshot", counted)
+        reads.clear()
         throughout(lambda: not waiting.done(), seconds=0.5)
         assert len(reads) <= 1
         neighbour.remove(spot)
