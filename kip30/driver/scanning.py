@@ -209,17 +209,19 @@ class Change(NamedTuple):
     """The outcome for one key.
 
     Attributes:
-        key: As in `Row`.
+        key: As in `Row`; without *is_record*, the path or key in the store, as in `Rejected`.
         row: The record from then on; None: the key was deleted.
         order: Grows from change to change; equal for changes made in one transaction.
         rejected: What is there from then on and was not read as a record; *row* is None then, and
             the key was not deleted.
+        is_record: Whether *key* is that of a record; false: its place can have none.
     """
 
     key: bytes
     row: Row | None
     order: int
     rejected: Rejected | None = None
+    is_record: bool = True
 
 
 class ScanDriver(Closeable):

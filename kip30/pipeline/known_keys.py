@@ -151,6 +151,10 @@ class KnownKeys:
         """Note that the record at *key* can be read again, or is gone."""
         self._database.execute("DELETE FROM rejected WHERE record = ?", (key,))
 
+    def note_gone(self, place: bytes) -> None:
+        """Note that nothing is at *place*, a path or key in the store that no record can have."""
+        self._database.execute("DELETE FROM rejected WHERE key = ?", (place,))
+
     def hide(self, rejected: Iterable[Rejected]) -> None:
         """Note as seen what *rejected*, of the present scan, hides: it is not known to be gone."""
         with self._database:

@@ -79,7 +79,7 @@ class MappedScanner(ScanDriver):
     @override
     def changes(self, after: Position, until: Position) -> Iterator[Sequence[Change]]:
         for changes in self._raw.changes(after, until):
-            yield [found for change in changes for found in self._changes(change)]
+            yield list(map(self._change, changes))
 
     def _page(self, rows: Sequence[Row], rejected: Sequence[Rejected]) -> Page:
         found: list[Row] = []
@@ -100,18 +100,16 @@ class MappedScanner(ScanDriver):
             return row._replace(key=key.encode(), data=value_of(row), owner=None)
         return key
 
-    def _changes(self, change: Change) -> Iterator[Change]:
-        """Yield what *change* is for the key, if it has one.
+    def _change(self, change: Change) -> Change:
+        """Return what *change* is for the key, if it has one.
 
         A record that ends with a session from now on is no longer a key.
         """
-        key = self._mapping.record_of(change.key)
         if change.rejected is not None:
-            yield change._replace(rejected=self._mapping.hidden_by(change.rejected))
-        elif key is not None:
-            row = None if change.row is None else self._mapped(change.row)
-            yield Change(key, row if isinstance(row, Row) else None, change.order)
-        elif change.row is not None:
-            refused = self._mapped(change.row)
-            if isinstance(refused, Rejected):
-                yield Change(change.key, None, change.order, refused)
+            return change._replace(rejected=self._mapping.hidden_by(change.rejected))
+        key = self._mapping.record_of(change.key)
+        row = None if change.row is None else self._mapped(change.row)
+        if key is not None:
+            return Change(key, row if isinstance(row, Row) else None, change.order)
+        refused = row if isinstance(row, Rejected) else None
+        return Change(change.key, None, change.order, refused, is_record=False)

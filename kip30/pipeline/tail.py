@@ -229,9 +229,11 @@ class Tail:
         """
         if change.rejected is not None:
             self._known.reject([change.rejected])
-            return
-        self._known.note_readable(change.key)
-        self._add(JournalRow(change.key, change.row, change.order))
+        elif change.is_record:
+            self._known.note_readable(change.key)
+            self._add(JournalRow(change.key, change.row, change.order))
+        else:
+            self._known.note_gone(change.key)
 
     def _other_store(self, until: Position) -> str:
         """Return the warning about a source that is not what it was, if it is accepted.

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 
 from kip30 import BYTES, OutcomeUnknownError, PluginLocator, Storage
 from kip30.driver.records import Version
-from kip30.driver.scanning import Layout, Position, View
+from kip30.driver.scanning import Layout, Position, ScanDriver, View
 from kip30.pipeline.feed_journal import Journal
 from kip30.pipeline.journal_rows import journal_schema
 from kip30.pipeline.known_keys import KnownKeys
+from kip30.pipeline.mapped_scanner import MappedScanner
 from kip30.pipeline.tail import Tail, TailFiles, TailSettings, begin_at
 from kip30.runtime.resolution import scanner
 from kip30_conformance.polling import eventually
@@ -109,10 +110,20 @@ def tail_in(  # noqa: PLR0913  each test gives few of them
     *,
     after: Position | None = None,
     under: str = "",
+    into: str | None = None,
     settings: TailSettings | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[Tail]:
-    """Open a tail with its files in *folder*; a new one begins at *after*."""
+    """Open a tail with its files in *folder*; a new one begins at *after*.
+
+    With *into* it reads raw records, as keys below that namespace.
+    """
+
+    def opened(scratch: Path) -> ScanDriver:
+        layout = Layout.KIP30 if into is None else Layout.RAW
+        found = scanner(config, View(under=under, layout=layout, scratch=scratch))
+        return found if into is None else MappedScanner(found, into, under)
+
     folder.mkdir(exist_ok=True)
     known = KnownKeys(folder / "known.db")
     files = TailFiles(
@@ -122,7 +133,7 @@ def tail_in(  # noqa: PLR0913  each test gives few of them
         begin_at(files, after)
     tail = Tail(
         files,
-        lambda scratch: scanner(config, View(under=under, scratch=scratch)),
+        opened,
         settings=settings or TailSettings(),
         stopped=stopped,
     )

@@ -19,6 +19,7 @@ from kip30.driver.scanning import Completeness, Position
 from kip30.errors import StoreError
 from kip30.pipeline.tail import SegmentSize, StoppedError, TailSettings
 from kip30_conformance.neighbour.base import Spot
+from tests.unit.etcd.admin import Admin
 from tests.unit.zookeeper.alice import alice_on, hiding
 
 from .feeding import (
@@ -149,6 +150,36 @@ def test_a_record_that_changes_and_becomes_unreadable_in_one_pass(
         advance(tmp_path, config)
     assert rejected_in(tmp_path) == []
     assert states(journal_rows(tmp_path / "journal")) == {"n/k": b"3", "n/other": b"1"}
+
+
+@pytest.mark.parametrize("into", [None, "copied"])
+def test_a_key_that_can_be_no_record_is_rejected_while_it_is_there(
+    stores: Stores, tmp_path: Path, into: str | None
+) -> None:
+    """Whether it was there before the tail, or came later."""
+    namespace = f"t{os.urandom(4).hex()}"
+    config = stores.config("etcd", namespace)
+    under = "" if into is None else f"/{namespace}/"
+    admin = Admin(stores.settings("etcd")["plugin.etcd.endpoints"])
+    before, later = (f"/{namespace}/kv/n//{number}" for number in (1, 2))
+
+    def rejected() -> list[bytes]:
+        with tail_in(tmp_path, config, under=under, into=into) as tail:
+            tail.advance()
+        return rejected_in(tmp_path)
+
+    fill(config, {"n/k": b"1"})
+    admin.put(before, b"foreign")
+    assert rejected() == [before.encode()]
+    admin.put(later, b"foreign")
+    admin.put(later, b"changed")
+    assert rejected() == [before.encode(), later.encode()]
+    admin.delete(before)
+    assert rejected() == [later.encode()]
+    admin.delete(later)
+    assert rejected() == []
+    rows = journal_rows(tmp_path / "journal")
+    assert [key for key, _ in changes_of(rows)] == ["n/k" if into is None else "copied/kv/n/k"]
 
 
 @pytest.mark.parametrize("hidden", ["n", "n/k1"])

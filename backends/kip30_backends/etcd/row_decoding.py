@@ -1,7 +1,7 @@
 """Decoding rows: which keys a view covers, and what row each becomes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from typing_extensions import override
 
@@ -67,20 +67,16 @@ class ScanView(ABC):
         """
 
     def changes(self, events: Iterable[Event]) -> list[Change]:
-        """Return the changes of the records of the view."""
-        return [change for event in events for change in self._change(event)]
+        """Return the changes in the view: of records, and of keys that can be none."""
+        return [self._change(event) for event in events if self._has(event.kv.key)]
 
-    def _change(self, event: Event) -> Iterator[Change]:
+    def _change(self, event: Event) -> Change:
         found = event.kv
+        row, rejected = self._state(found) if event.type == PUT else (None, None)
         try:
-            key = self.key(found) if self._has(found.key) else None
+            return Change(self.key(found), row, found.mod_revision, rejected)
         except InvalidNameError:
-            return
-        if key is not None:
-            row = rejected = None
-            if event.type == PUT:
-                row, rejected = self._state(found)
-            yield Change(key, row, found.mod_revision, rejected)
+            return Change(found.key, None, found.mod_revision, rejected, is_record=False)
 
     @abstractmethod
     def key(self, found: KeyValue) -> bytes:
@@ -95,7 +91,7 @@ class ScanView(ABC):
         rows: list[Row] = []
         try:
             self.add(found, rows)
-        except StoreError as error:
+        except (InvalidNameError, StoreError) as error:
             return None, self._rejected(found, error)
         return (rows[0] if rows else None), None
 

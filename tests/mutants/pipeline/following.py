@@ -162,6 +162,14 @@ FOLLOWING: dict[str, Mutant] = {
         f"{_TAIL}::test_a_record_that_changes_and_becomes_unreadable_in_one_pass[etcd-]",
         ("tail.py", "        self._known.note_readable(change.key)\n", ""),
     ),
+    "P55-a-foreign-key-that-is-gone-stays-rejected": mutant(
+        f"{_TAIL}::test_a_key_that_can_be_no_record_is_rejected_while_it_is_there[None]",
+        ("tail.py", "            self._known.note_gone(change.key)\n", "            pass\n"),
+    ),
+    "P55-a-foreign-key-that-is-gone-is-a-deleted-record": mutant(
+        f"{_TAIL}::test_a_key_that_can_be_no_record_is_rejected_while_it_is_there[copied]",
+        ("mapped_scanner.py", "refused, is_record=False)", "refused)"),
+    ),
     "P21-known-keys-may-be-ahead-of-the-journal": mutant(
         f"{_TAIL}::test_files_that_were_copied_at_two_moments_are_refused",
         ("tail.py", "if self._known.segment > self._journal.segment:", "if not self._journal:"),

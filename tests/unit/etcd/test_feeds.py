@@ -45,9 +45,14 @@ def test_each_change_of_a_key(
     admin.put(f"/{namespace}/kv/n/k", b"not of kip30")
     admin.put(f"/{namespace}/kv/n/=no", b"")
     admin.put(f"/{namespace}/group/g", b"")
-    found = changes(store, before, store.position())
+    admin.delete(f"/{namespace}/kv/n/=no")
+    *found, strange, gone = changes(store, before, store.position())
     assert [one.row and one.row.data for one in found] == [b"1", b"2", b"3", None, b"4", None]
     assert {one.key for one in found} == {b"n/k"}
+    for one in (strange, gone):  # what can be no record is told apart from one that is deleted
+        assert (one.key, one.row, one.is_record) == (f"/{namespace}/kv/n/=no".encode(), None, False)
+    assert strange.rejected is not None
+    assert gone.rejected is None
     assert [one.order for one in found[:3]] == [version.major for version in versions]
     after = Position(before.store, str(versions[0].major))
     until = Position(before.store, str(versions[2].major))

@@ -80,6 +80,9 @@ def test_a_rejected_record_hides_its_key_or_all_keys_below_it(known: KnownKeys) 
     assert known.count_rejected() == 1
     known.note_readable(b"a")
     assert known.count_rejected() == 0
+    known.reject([Rejected(b"/x", "foreign"), Rejected(b"/y", "foreign")])
+    known.note_gone(b"/x")
+    assert known.first_rejected(9) == [Rejected(b"/y", "foreign")]
 
 
 def test_all_is_there_after_it_was_closed(tmp_path: Path) -> None:
