@@ -38,6 +38,7 @@ class Faults:
             RunFaultKind.CUT_OFF: lambda one: self._add(network.conditions.cut_off, one),
             RunFaultKind.UNHEARD: lambda one: self._add(network.conditions.unheard, one),
             RunFaultKind.NO_VALUES: lambda one: self._add(network.conditions.without_values, one),
+            RunFaultKind.UNANSWERED: lambda one: self._add(network.conditions.unanswered, one),
             RunFaultKind.PAUSE: self._pause,
             RunFaultKind.DOWN: self._stop_store,
             RunFaultKind.LOSSY: lambda _: self._worsen("lost_requests", "lost_answers"),

@@ -78,7 +78,7 @@ class ModelBackend(SimulatedBackend):
         sessions = self._sessions = _Sessions(context, requests, service.store)
         root, store = context.namespace, service.store
         self._watches = _Watches(root, store, requests)
-        claims = _Claims(store, requests, sessions)
+        claims = _Claims(store, requests.for_claims(), sessions)
         self.membership = KeyMembership(claims, lambda group, _: Table(root, Kind.GROUP, group))
         self.election = KeyElection(claims, partial(Table, root, Kind.SERVICE))
         self.storage = _Storage(root, store, requests.for_values())

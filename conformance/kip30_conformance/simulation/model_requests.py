@@ -117,8 +117,15 @@ class Requests:
 
     def for_values(self) -> "Requests":
         """Return the same requests, on the way for those about values."""
+        return self._over(self.link.for_values())
+
+    def for_claims(self) -> "Requests":
+        """Return the same requests, on the way for those that claim, replace and release."""
+        return self._over(self.link.for_claims())
+
+    def _over(self, link: StoreLink) -> "Requests":
         requests = copy(self)
-        requests.link = self.link.for_values()
+        requests.link = link
         return requests
 
     def for_target(self, target: Target) -> "Requests":

@@ -44,6 +44,8 @@ class NetworkConditions:
         unheard: The names of processes from which nothing passes: their requests are lost, and
             answers and notifications arrive.
         without_values: The names of processes from which and to which nothing about values passes.
+        unanswered: The names of processes whose claims are served, and to which no answer to a
+            claim passes.
     """
 
     delay_seconds: float = 0.002
@@ -57,6 +59,7 @@ class NetworkConditions:
     cut_off: set[str] = field(default_factory=set[str])
     unheard: set[str] = field(default_factory=set[str])
     without_values: set[str] = field(default_factory=set[str])
+    unanswered: set[str] = field(default_factory=set[str])
 
 
 class Network:
@@ -132,6 +135,10 @@ class StoreLink:
     def for_values(self) -> "StoreLink":
         """Return the same way for requests and notifications about values."""
         return _LinkForValues(self._network, self.process, self._chance, self)
+
+    def for_claims(self) -> "StoreLink":
+        """Return the same way for requests to claim, replace and release records."""
+        return _LinkForClaims(self._network, self.process, self._chance, self)
 
     def note(self, text: str) -> None:
         """Pass an event on this link to `Network.noted`."""
@@ -235,7 +242,9 @@ class StoreLink:
         simulation.at(simulation.now + seconds, event)
 
 
-class _LinkForValues(StoreLink):
+class _LinkForSome(StoreLink):
+    """The way for some requests of a client; what stops the whole link also stops them."""
+
     def __init__(
         self, network: Network, process: SimulatedProcess, chance: random.Random, whole: StoreLink
     ) -> None:
@@ -244,9 +253,22 @@ class _LinkForValues(StoreLink):
 
     @override
     def is_cut(self) -> bool:
-        return self.process.name in self._conditions.without_values or self._whole.is_cut()
+        return self._whole.is_cut()
 
     @override
     def pass_on(self, answer: Callable[[], object]) -> None:
         if not self.is_cut():
             self._whole.pass_on(answer)  # which may hold it back
+
+
+class _LinkForValues(_LinkForSome):
+    @override
+    def is_cut(self) -> bool:
+        return self.process.name in self._conditions.without_values or super().is_cut()
+
+
+class _LinkForClaims(_LinkForSome):
+    @override
+    def pass_on(self, answer: Callable[[], object]) -> None:
+        if self.process.name not in self._conditions.unanswered:
+            super().pass_on(answer)

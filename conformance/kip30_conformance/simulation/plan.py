@@ -33,10 +33,12 @@ class RunFaultKind(Enum):
     EVICT = "its member is removed from the store"
     EXPIRE = "its session is ended in the store"
     NO_VALUES = "nothing about values passes between it and the store, and all else does"
+    UNANSWERED = "its claims are served, and no answer to a claim arrives"
 
 
-_USUAL = tuple(kind for kind in RunFaultKind if kind is not RunFaultKind.NO_VALUES)
-"""All but the one that `_lost_values` adds."""
+_RARE = frozenset({RunFaultKind.NO_VALUES, RunFaultKind.UNANSWERED})
+"""The kinds that `_lost_values` and `_lost_joins` add to the usual ones."""
+_USUAL = tuple(kind for kind in RunFaultKind if kind not in _RARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +142,26 @@ def expand(seed: int, *, fault_seconds: float = 120.0) -> RunPlan:
         has_locks=chance.choice((False, True)),
         has_items=chance.choice((False, False, True)),
     )
-    if not plan.has_items:
-        return plan
-    # Two members compare their clocks over a rebalance timeout, for which the margin is smaller.
-    slower = tuple(round(1 + (rate - 1) / 4, 4) for rate in rates)
-    faults = (*plan.faults, *_lost_values(seed, processes, fault_seconds))
-    return replace(plan, rates=slower, faults=tuple(sorted(faults, key=attrgetter("at"))))
+    faults = [*plan.faults, *_lost_joins(seed, processes, fault_seconds)]
+    if plan.has_items:
+        faults += _lost_values(seed, processes, fault_seconds)
+        # Two members compare their clocks over a rebalance timeout, for which the margin is
+        # smaller.
+        rates = tuple(round(1 + (rate - 1) / 4, 4) for rate in rates)
+    return replace(plan, rates=rates, faults=tuple(sorted(faults, key=attrgetter("at"))))
+
+
+def _lost_joins(seed: int, processes: int, until: float) -> Iterator[RunFault]:
+    """Yield faults of members that join again and get no answer, while their data changes.
+
+    The faults have chances of their own, so that the rest of a plan does not depend on them.
+    """
+    chance = random.Random(f"joins {seed}")  # noqa: S311  not for secrets: it repeats itself
+    for _ in range(chance.choice((0, 1, 2))):
+        at, seconds = round(chance.uniform(5.0, until), 3), chance.choice((4.0, 8.0, 16.0))
+        target = chance.randrange(processes)
+        yield RunFault(RunFaultKind.UNANSWERED, at, seconds, target)
+        yield RunFault(RunFaultKind.EXPIRE, round(at + chance.uniform(0.0, 1.0), 3), 0.5, target)
 
 
 def _lost_values(seed: int, processes: int, until: float) -> Iterator[RunFault]:

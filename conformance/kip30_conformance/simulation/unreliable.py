@@ -126,8 +126,9 @@ class UnreliableBackend(SimulatedBackend):
         self.limits = inner.limits
         self.faults = getattr(inner, "faults", None)
         sessions = self._sessions = _LeasesOfClaims(self._simulation)
-        self.membership = _Membership(inner.membership, self._requests, sessions)
-        self.election = _Election(inner.election, self._requests, sessions)
+        claims = self._requests.for_claims()
+        self.membership = _Membership(inner.membership, claims, sessions)
+        self.election = _Election(inner.election, claims, sessions)
         self.storage = _Storage(inner.storage, self._requests.for_values())
         self.observe = Observe(self._snapshot, self._watch)
         self._watches: dict[UnreliableWatch, None] = {}

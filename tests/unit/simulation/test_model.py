@@ -110,6 +110,20 @@ def test_a_client_without_values_renews_its_session(
     heard.expect(lambda event: event.value == "v")
 
 
+def test_a_claim_without_an_answer_is_served(client: PluginLocator, network: Network) -> None:
+    """All other answers pass, so the session is renewed and the member is seen."""
+    group, members = client.backend.membership, client.group_membership("g")
+    network.conditions.unanswered.add("test")
+    with pytest.raises(OutcomeUnknownError):
+        group.claim("g", "m", "nonce", b"first").result()
+    simulation().park(10.0)  # some session timeouts
+    assert members.membership_list() == {"m"}
+    client.storage().put("k", "v")
+    network.conditions.unanswered.clear()
+    claim = group.claim("g", "m", "nonce", b"second").result()  # the same nonce finds it
+    assert claim.entry.data == b"first"
+
+
 def test_the_last_state_is_notified_over_lost_and_repeated_notifications(
     client: PluginLocator, network: Network
 ) -> None:

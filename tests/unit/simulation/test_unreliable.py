@@ -128,6 +128,18 @@ def test_nothing_about_values_passes_and_members_are_seen(
     eventually(lambda: values, what="the names of values are seen")
 
 
+def test_a_claim_without_an_answer_is_served(driver: Backend, network: Network) -> None:
+    network.conditions.unanswered.add("test")
+    for claim in (
+        driver.membership.claim("g", "m", "nonce", b""),
+        driver.election.claim("s", "c", "nonce", b""),
+    ):
+        with pytest.raises(OutcomeUnknownError):
+            claim.result()
+    assert set(driver.observe.snapshot(GROUP).result().entries) == {"m"}
+    assert driver.observe.snapshot(Target(Kind.SERVICE, "s")).result().entries
+
+
 def test_a_store_out_of_reach_is_not_opened(network: Network) -> None:
     network.is_down = True
     with named(unreliable(ModelBackend, network)) as name, pytest.raises(UnavailableError):
