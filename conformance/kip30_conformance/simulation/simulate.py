@@ -16,7 +16,15 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30 import __version__
-from kip30_conformance.simulation.plan import RunFaultKind, RunPlan, expand, from_json, to_json
+from kip30_conformance.simulation.plan import (
+    LEADER,
+    RunFault,
+    RunFaultKind,
+    RunPlan,
+    expand,
+    from_json,
+    to_json,
+)
 from kip30_conformance.simulation.promises import Failure
 from kip30_conformance.simulation.schedule import Schedule
 from kip30_conformance.simulation.shrinking import shrink
@@ -195,10 +203,13 @@ def described(broken: BrokenRun) -> list[str]:
         f"  {len(broken.plan.faults)} faults, and {len(smallest.faults)} in the smallest plan:"
     )
     lines += [
-        f"    at {fault.at:g} s, process {fault.target}: {fault.kind.value}"
-        for fault in smallest.faults
+        f"    at {fault.at:g} s, {_target(fault)}: {fault.kind.value}" for fault in smallest.faults
     ]
     return lines
+
+
+def _target(fault: RunFault) -> str:
+    return "the leader" if fault.target == LEADER else f"process {fault.target}"
 
 
 def text_of(plan: RunPlan) -> str:

@@ -13,7 +13,15 @@ import psutil
 import pytest
 
 from kip30_conformance.simulation import simulate
-from kip30_conformance.simulation.plan import expand, from_json, to_json
+from kip30_conformance.simulation.plan import (
+    LEADER,
+    RunFault,
+    RunFaultKind,
+    expand,
+    from_json,
+    to_json,
+)
+from kip30_conformance.simulation.promises import Failure
 from kip30_conformance.simulation.schedule import Schedule, run
 from kip30_conformance.simulation.shrinking import shrink, smallest
 
@@ -201,6 +209,18 @@ def test_a_timeline_shows_what_happens() -> None:
     text = "\n".join(lines)
     for part in ("grants service to", "elected: ", "fault: ", "all faults end"):
         assert part in text
+
+
+def test_a_broken_run_is_described_by_the_targets_of_its_faults() -> None:
+    faults = [RunFault(RunFaultKind.PAUSE, 8.5, 1.0, target) for target in (LEADER, 2)]
+    plan = expand(1).with_faults(faults)
+    broken = simulate.BrokenRun(plan, [Failure("D01", "a text", 9.0)], plan)
+    assert simulate.described(broken) == [
+        "seed 1: D01 at 9.000 s: a text",
+        "  2 faults, and 2 in the smallest plan:",
+        f"    at 8.5 s, the leader: {RunFaultKind.PAUSE.value}",
+        f"    at 8.5 s, process 2: {RunFaultKind.PAUSE.value}",
+    ]
 
 
 def test_the_command_writes_the_smallest_plan(tmp_path: Path) -> None:
