@@ -16,8 +16,8 @@ from kip30.config import load
 from kip30.driver import Backend
 from kip30.driver.records import Condition, Write
 from kip30.names import parse_key
-from kip30.pipeline.applier import MOST_IN_FLIGHT, Applier
-from kip30.pipeline.outcomes import NewRecord, WriteOutcome
+from kip30.pipeline.write.applier import MOST_IN_FLIGHT, Applier
+from kip30.pipeline.write.outcomes import NewRecord, WriteOutcome
 from kip30.runtime.resolution import resolve
 
 ROUNDS = 5

@@ -28,15 +28,16 @@ from benchmarks.pipeline import applying
 from benchmarks.pipeline.dataset import fill
 from kip30 import PluginLocator
 from kip30.driver.scanning import View
-from kip30.pipeline import diff, restore_and_migrate, snapshot
-from kip30.pipeline.endpoints import (
+from kip30.pipeline.compare import diff
+from kip30.pipeline.run.report import JobEnding
+from kip30.pipeline.spark.session import close_session, open_session
+from kip30.pipeline.stores.endpoints import (
     SnapshotEndpoint,
     parse_endpoint,
     store_endpoint,
     target_endpoint,
 )
-from kip30.pipeline.report import JobEnding
-from kip30.pipeline.session import close_session, open_session
+from kip30.pipeline.transfer import restore_and_migrate, snapshot
 from kip30.runtime.resolution import scanner
 from kip30_conformance.servers import start
 

@@ -16,14 +16,14 @@ from kip30.cli._failures import say
 from kip30.cli._pipeline_progress import shown
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.errors import StoreError, UnavailableError, UsageError
-from kip30.pipeline.endpoints import Endpoint, parse_endpoint
-from kip30.pipeline.job_errors import JobFailedError
-from kip30.pipeline.manifest import MANIFEST_NAME
-from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.run_directory import check_usable, read_manifest
-from kip30.pipeline.spark_settings import MASTER, settings_in, settings_of
-from kip30.pipeline.store_config import StoreConfig
-from kip30.pipeline.worker_config import is_shared, shipped
+from kip30.pipeline.run.directory import check_usable, read_manifest
+from kip30.pipeline.run.job_errors import JobFailedError
+from kip30.pipeline.run.manifest import MANIFEST_NAME
+from kip30.pipeline.run.report import JobEnding, Report
+from kip30.pipeline.spark.settings import MASTER, settings_in, settings_of
+from kip30.pipeline.spark.worker_config import is_shared, shipped
+from kip30.pipeline.stores.config import StoreConfig
+from kip30.pipeline.stores.endpoints import Endpoint, parse_endpoint
 
 R = TypeVar("R")
 
@@ -44,7 +44,7 @@ def job_module(name: str, remote: str | None = None) -> Any:
     Raises:
         UsageError: What jobs run on is not installed, or does not fit.
     """
-    import_module("kip30.pipeline.requirements").check_requirements(java=remote is None)
+    import_module("kip30.pipeline.spark.requirements").check_requirements(java=remote is None)
     return import_module(f"kip30.pipeline.{name}")
 
 
@@ -126,14 +126,14 @@ class JobCall:
         """Write and show *report*, and return the exit code."""
         if self.out is not None:
             self.out.mkdir(mode=0o700, parents=True, exist_ok=True)
-            page = import_module("kip30.pipeline.report_files").write_report(self.out, report)
+            page = import_module("kip30.pipeline.run.report_files").write_report(self.out, report)
             if not self.as_json:
                 say(f"report: {page}")
         _show(report, as_json=self.as_json)
         return _ENDINGS[report.ending]
 
     def _run(self, job: Any, options: Any) -> Report:
-        session = self.job("session").running_session(
+        session = self.job("spark.session").running_session(
             self.master,
             remote=self.remote,
             conf=settings_of(self.conf),
@@ -143,12 +143,12 @@ class JobCall:
             try:
                 report: Report = job.run(spark, options, progress)
             except Exception as error:
-                reason = self.job("session").why_ended()
+                reason = self.job("spark.session").why_ended()
                 if not reason:
                     raise
                 return self._stopped(reason, error)
             if report.ending is JobEnding.INCOMPLETE:
-                reason = self.job("session").why_ended()
+                reason = self.job("spark.session").why_ended()
                 report = replace(report, reason=reason or report.reason)
         return report
 
@@ -236,7 +236,7 @@ def _checked(call: JobCall) -> JobCall:
         raise click.UsageError("--request-seconds 0 is too short")
     call = _with_master(call)
     if _SUBMITTED in os.environ and not (call.master or call.remote):
-        return replace(call, master=call.job("session").submitted_master())
+        return replace(call, master=call.job("spark.session").submitted_master())
     return call
 
 

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from kip30.cli import _output
 from kip30.cli._failures import say
-from kip30.pipeline.manifest import Manifest
-from kip30.pipeline.progress import FeedProgress, Progress, WaveProgress
+from kip30.pipeline.run.manifest import Manifest
+from kip30.pipeline.run.progress import FeedProgress, Progress, WaveProgress
 
 _MEGABYTE = 1_000_000
 

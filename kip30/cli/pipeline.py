@@ -17,16 +17,16 @@ from kip30.cli._groups import Commands
 from kip30.cli._pipeline_call import JobCall, job_module, job_options
 from kip30.driver.scanning import Layout
 from kip30.errors import UsageError
-from kip30.pipeline.endpoints import (
+from kip30.pipeline.run.manifest import MANIFEST_NAME
+from kip30.pipeline.stores.endpoints import (
     Endpoint,
     SnapshotEndpoint,
     StoreEndpoint,
     store_endpoint,
     target_endpoint,
 )
-from kip30.pipeline.foreign_hint import with_hint
-from kip30.pipeline.manifest import MANIFEST_NAME
-from kip30.pipeline.same_store import is_same_store
+from kip30.pipeline.stores.foreign_hint import with_hint
+from kip30.pipeline.stores.same_store import is_same_store
 
 _left = click.argument("a")
 _right = click.argument("b")
@@ -76,7 +76,7 @@ def snapshot(call: JobCall, a: str, *, show_claims: bool) -> int:
     something was rejected: keys of another program below the root of kip30's, or damaged values.
     """
     source = store_endpoint(call.endpoint(a))
-    job = call.job("snapshot")
+    job = call.job("transfer.snapshot")
     options = call.options(job.SnapshotOptions, source=source, show_claims=show_claims)
     return call.run(job, options, partial(with_hint, source=source))
 
@@ -134,7 +134,7 @@ def _copy(call: JobCall, source: Endpoint, b: str, how: dict[str, Any]) -> int:
     _check_into(source, how["into"])
     own = {"into": how["into"], "rate": _rate(how["rate"]), "fence": not how["no_fence"]}
     own |= {"accept_stores": how["accept_stores"], "moves": _moves(how["moves"])}
-    job = call.job("restore_and_migrate")
+    job = call.job("transfer.restore_and_migrate")
     own["on_conflict"] = job.OnConflict(how["on_conflict"])
     options = call.options(job.RestoreOptions, source=source, target=target, **own)
     return call.run(job, options, partial(with_hint, source=source))
@@ -156,7 +156,7 @@ def diff(  # noqa: PLR0913  an argument for each option
     taken for one.
     """
     left, right = call.endpoint(a), call.endpoint(b)
-    job = call.job("diff")
+    job = call.job("compare.diff")
     own = {"into": into, "full": full, "allow_empty": allow_empty}
     return call.run(job, call.options(job.DiffOptions, left=left, right=right, **own))
 
@@ -193,7 +193,7 @@ def repair(  # noqa: PLR0913  an argument for each option
         raise click.UsageError("--delete-extra needs --plan, the plan of a run without --apply")
     if plan is not None and not (plan / MANIFEST_NAME).exists():
         raise UsageError(f"--plan {plan}: there is no run in it")
-    job = call.job("repair")
+    job = call.job("compare.repair")
     own = {"diff": diff_run, "apply": apply, "delete_extra": delete_extra, "plan": plan}
     own |= {"rate": _rate(rate), "fence": not no_fence}
     return call.run(job, call.options(job.RepairOptions, **own))
@@ -260,7 +260,7 @@ def feed(  # noqa: PLR0913  an argument for each option
         _check_different(source, target)
     if after is not None and not (after / MANIFEST_NAME).exists():
         raise UsageError(f"--after {after}: there is no run in it")
-    job = call.job("feed")
+    job = call.job("follow.feed")
     own = {
         "source": source,
         "target": target,
@@ -288,7 +288,7 @@ def preflight(call: JobCall, a: str, b: str | None) -> int:
     """
     source = call.here(a)
     target = None if b is None else target_endpoint(call.here(b))
-    job = call.job("preflight")
+    job = call.job("transfer.preflight")
     own = {"source": source, "target": target, "master": call.master, "remote": call.remote}
     return call.run(job, call.options(job.PreflightOptions, **own))
 
@@ -303,7 +303,7 @@ def verify(run: Path, *, as_json: bool) -> int:
     """
     files = size = 0
     damaged: list[str] = []
-    for one in import_module("kip30.pipeline.run_checks").verify(run):
+    for one in import_module("kip30.pipeline.run.checks").verify(run):
         files += 1
         size += one.size
         if one.damage:
@@ -323,7 +323,7 @@ def verify(run: Path, *, as_json: bool) -> int:
 @_output.as_json
 def status(run: Path, *, as_json: bool) -> None:
     """Show how far the run in RUN is, and whether a process works in it."""
-    found: dict[str, Any] = import_module("kip30.pipeline.run_checks").status(run)
+    found: dict[str, Any] = import_module("kip30.pipeline.run.checks").status(run)
     if as_json:
         _output.json_line(found)
         return
@@ -354,7 +354,7 @@ def bundle(out: Path, *, as_json: bool) -> None:
 
     The libraries of the stores are not in it: they have to be on every machine, as has Python.
     """
-    made = job_module("bundle").write_bundle(out)
+    made = job_module("spark.bundle").write_bundle(out)
     if as_json:
         _output.json_line({"files": [str(one) for one in made.files], "command": made.command})
         return

@@ -8,23 +8,23 @@ from pyspark.sql.types import DateType, IntegerType
 
 from kip30.driver.scanning import Layout
 from kip30.errors import StoreError, UsageError
-from kip30.pipeline.bulk_write import OUTCOMES
-from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint
-from kip30.pipeline.feed_sinks import OUT
-from kip30.pipeline.journal_rows import journal_schema
-from kip30.pipeline.manifest import FEED_JOB
-from kip30.pipeline.run_directory import read_manifest
-from kip30.pipeline.session import register
-from kip30.pipeline.snapshot_files import SnapshotFiles
-from kip30.pipeline.source import FORMAT, ScanOptions
-from kip30.pipeline.wave_files import literal_path, read_parquet
+from kip30.pipeline.follow.feed_sinks import OUT
+from kip30.pipeline.follow.journal_rows import journal_schema
+from kip30.pipeline.run.directory import read_manifest
+from kip30.pipeline.run.manifest import FEED_JOB
+from kip30.pipeline.spark.bulk_write import OUTCOMES
+from kip30.pipeline.spark.session import register
+from kip30.pipeline.spark.source import FORMAT, ScanOptions
+from kip30.pipeline.spark.wave_files import literal_path, read_parquet
+from kip30.pipeline.stores.endpoints import SnapshotEndpoint, parse_endpoint
+from kip30.pipeline.transfer.snapshot_files import SnapshotFiles
 
 
 def records(spark: SparkSession, endpoint: str) -> DataFrame:
     """Return the records of *endpoint*, a store or a snapshot, in the words of the command line.
 
-    The columns are those of `kip30.pipeline.schemas`. A store is planned when the DataFrame is
-    made, and read whenever an action needs it.
+    The columns are those of `kip30.pipeline.spark.schemas`. A store is planned when the DataFrame
+    is made, and read whenever an action needs it.
 
     Raises:
         UsageError: There is no such file or folder.

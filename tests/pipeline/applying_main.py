@@ -11,8 +11,8 @@ from contextlib import ExitStack
 
 from kip30 import PluginLocator
 from kip30.driver.records import Fence
-from kip30.pipeline.applier import Applier, NewRecord
-from kip30.pipeline.run_leader import RunLeader
+from kip30.pipeline.write.applier import Applier, NewRecord
+from kip30.pipeline.write.run_leader import RunLeader
 
 
 def records(begin: int, end: int) -> list[NewRecord]:

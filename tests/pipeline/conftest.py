@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from kip30 import PluginLocator
 from kip30.config import Written
-from kip30.pipeline.session import open_session
+from kip30.pipeline.spark.session import open_session
 from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import STORES, Ensemble
 from kip30_conformance.servers.needing import needed

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 from kip30 import BYTES, OutcomeUnknownError, PluginLocator, Storage
 from kip30.driver.records import Version
 from kip30.driver.scanning import Layout, Position, ScanDriver, View
-from kip30.pipeline.feed_journal import Journal
-from kip30.pipeline.journal_rows import journal_schema
-from kip30.pipeline.known_keys import KnownKeys
-from kip30.pipeline.mapped_scanner import MappedScanner
-from kip30.pipeline.tail import Tail, TailFiles, TailSettings, begin_at
+from kip30.pipeline.follow.journal import Journal
+from kip30.pipeline.follow.journal_rows import journal_schema
+from kip30.pipeline.follow.known_keys import KnownKeys
+from kip30.pipeline.follow.tail import Tail, TailFiles, TailSettings, begin_at
+from kip30.pipeline.stores.mapped_scanner import MappedScanner
 from kip30.runtime.resolution import scanner
 from kip30_conformance.polling import eventually
 

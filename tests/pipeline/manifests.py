@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kip30.pipeline.manifest import MANIFEST_NAME, with_checksum
-from kip30.pipeline.report import Report
-from kip30.pipeline.run_directory import RunDirectory, read_manifest
+from kip30.pipeline.run.directory import RunDirectory, read_manifest
+from kip30.pipeline.run.manifest import MANIFEST_NAME, with_checksum
+from kip30.pipeline.run.report import Report
 
 
 def edit_manifest(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:

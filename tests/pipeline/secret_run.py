@@ -10,12 +10,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from kip30.pipeline import snapshot
-from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
-from kip30.pipeline.report_files import write_report
-from kip30.pipeline.session import running_session
-from kip30.pipeline.source import FORMAT, ScanOptions
-from kip30.pipeline.worker_config import shipped
+from kip30.pipeline.run.report_files import write_report
+from kip30.pipeline.spark.session import running_session
+from kip30.pipeline.spark.source import FORMAT, ScanOptions
+from kip30.pipeline.spark.worker_config import shipped
+from kip30.pipeline.stores.endpoints import parse_endpoint, store_endpoint
+from kip30.pipeline.transfer import snapshot
 
 
 def main(file: str, out: Path, events: str) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 from pyspark.sql import Row, SparkSession
 from typing_extensions import override
 
-from kip30.pipeline import snapshot
-from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
-from kip30.pipeline.manifest import Manifest
-from kip30.pipeline.progress import NoProgress, WaveProgress
-from kip30.pipeline.report import Report
-from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.run.directory import read_manifest
+from kip30.pipeline.run.manifest import Manifest
+from kip30.pipeline.run.progress import NoProgress, WaveProgress
+from kip30.pipeline.run.report import Report
+from kip30.pipeline.stores.endpoints import parse_endpoint, store_endpoint
+from kip30.pipeline.transfer import snapshot
 
 
 class Hooks(NoProgress):

@@ -12,8 +12,8 @@ from kip30 import BYTES, NotElectedError, PluginLocator
 from kip30.config import Written
 from kip30.driver.records import Entry
 from kip30.names import parse_key
-from kip30.pipeline.applier import Applied, Applier, NewRecord, WriteOutcome
-from kip30.pipeline.run_leader import RunLeader
+from kip30.pipeline.write.applier import Applied, Applier, NewRecord, WriteOutcome
+from kip30.pipeline.write.run_leader import RunLeader
 from kip30_conformance.polling import eventually, time_scale
 from tests.unit.etcd.admin import Admin, encoded
 from tests.unit.pipeline.requests import Requests

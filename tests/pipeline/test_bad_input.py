@@ -16,10 +16,10 @@ from kip30 import PluginLocator
 from kip30.cli._exit_codes import Status
 from kip30.cli.program import program
 from kip30.errors import StoreError, UsageError
-from kip30.pipeline.endpoints import SnapshotEndpoint
-from kip30.pipeline.manifest import FORMAT, SNAPSHOT_JOB
-from kip30.pipeline.run_directory import RunDirectory, read_manifest
-from kip30.pipeline.snapshot_files import SnapshotFiles
+from kip30.pipeline.run.directory import RunDirectory, read_manifest
+from kip30.pipeline.run.manifest import FORMAT, SNAPSHOT_JOB
+from kip30.pipeline.stores.endpoints import SnapshotEndpoint
+from kip30.pipeline.transfer.snapshot_files import SnapshotFiles
 from kip30_conformance.clients.default_signals import heeded
 from tests.gate.sizes import others_large
 

@@ -8,13 +8,13 @@ from zipfile import ZipFile
 from click.testing import CliRunner
 
 from kip30.cli.program import program
-from kip30.pipeline.bundle import write_bundle
+from kip30.pipeline.spark.bundle import write_bundle
 
 _LOOK = """
 import kip30, kip30_backends.embedded
 from kip30.runtime import backend_registry
-from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.report_files import html
+from kip30.pipeline.run.report import JobEnding, Report
+from kip30.pipeline.run.report_files import html
 print(kip30.__file__)
 print(*sorted(backend_registry.names()))
 print(len(html(Report(job="snapshot", run="r", ending=JobEnding.DONE), [])))

@@ -8,9 +8,9 @@ import pytest
 
 from kip30.cli._exit_codes import Status
 from kip30.config.extras import how_to_install
-from kip30.pipeline import requirements
-from kip30.pipeline.manifest import with_checksum
-from kip30.pipeline.requirements import _NEEDED, check_requirements
+from kip30.pipeline.run.manifest import with_checksum
+from kip30.pipeline.spark import requirements
+from kip30.pipeline.spark.requirements import _NEEDED, check_requirements
 from tests.unit.cli.conftest import heeded_signals, shell
 from tests.unit.cli.shell import Shell, without
 
@@ -27,7 +27,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_words: object, **_options: object) -> None:
         pytest.fail("Spark was started")
 
-    monkeypatch.setattr("kip30.pipeline.session.open_session", refuse)
+    monkeypatch.setattr("kip30.pipeline.spark.session.open_session", refuse)
 
 
 def _file(shell: Shell, name: str, text: str) -> str:

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from kip30.cli._exit_codes import Status
 from kip30.cli._schema import SCHEMA
 from kip30.cli.program import program
-from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
-from kip30.pipeline.manifest import SNAPSHOT_JOB
-from kip30.pipeline.run_directory import RunDirectory
-from kip30.pipeline.snapshot import SnapshotOptions
-from kip30.pipeline.view_reader import ViewReader
+from kip30.pipeline.run.directory import RunDirectory
+from kip30.pipeline.run.manifest import SNAPSHOT_JOB
+from kip30.pipeline.stores.endpoints import parse_endpoint, store_endpoint
+from kip30.pipeline.transfer.snapshot import SnapshotOptions
+from kip30.pipeline.transfer.view_reader import ViewReader
 from kip30_conformance.clients.default_signals import heeded
 from kip30_conformance.servers import start
 from tests.unit.etcd.admin import Admin

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from kip30 import UnavailableError, UsageError
-from kip30.pipeline.session import open_session
+from kip30.pipeline.spark.session import open_session
 from kip30_conformance.polling import time_scale
 
 WITHOUT_PACKAGE = """
 import sys
 sys.modules["grpc_status"] = None
-from kip30.pipeline.session import open_session
+from kip30.pipeline.spark.session import open_session
 open_session(remote=sys.argv[1])
 """
 

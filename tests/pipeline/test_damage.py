@@ -10,14 +10,16 @@ from pyspark.sql import SparkSession
 
 from kip30 import StoreError, UsageError
 from kip30.driver.scanning import Layout, Position
-from kip30.pipeline import diff, feed, repair, restore_and_migrate, snapshot
-from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
-from kip30.pipeline.feed_journal import Journal
-from kip30.pipeline.journal_rows import JournalPosition, JournalRow
-from kip30.pipeline.manifest import MANIFEST_NAME, DataFile
-from kip30.pipeline.report import JobEnding
-from kip30.pipeline.run_checks import verify
-from kip30.pipeline.run_directory import RunDirectory, read_manifest
+from kip30.pipeline.compare import diff, repair
+from kip30.pipeline.follow import feed
+from kip30.pipeline.follow.journal import Journal
+from kip30.pipeline.follow.journal_rows import JournalPosition, JournalRow
+from kip30.pipeline.run.checks import verify
+from kip30.pipeline.run.directory import RunDirectory, read_manifest
+from kip30.pipeline.run.manifest import MANIFEST_NAME, DataFile
+from kip30.pipeline.run.report import JobEnding
+from kip30.pipeline.stores.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
+from kip30.pipeline.transfer import restore_and_migrate, snapshot
 
 from .manifests import edit_manifest
 from .stores import contents, fill

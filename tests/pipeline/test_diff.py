@@ -14,16 +14,22 @@ from typing_extensions import override
 
 from kip30 import BYTES, PluginLocator, UsageError
 from kip30.driver.scanning import Layout
-from kip30.pipeline import comparison, diff, snapshot
-from kip30.pipeline.comparison import comparable
-from kip30.pipeline.diff import DiffOptions
-from kip30.pipeline.difference_files import read_differences
-from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, parse_endpoint, store_endpoint
-from kip30.pipeline.progress import NoProgress, WaveProgress
-from kip30.pipeline.record_digests import with_digest
-from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.run_directory import read_manifest
-from kip30.pipeline.schemas import RECORDS, spark_schema
+from kip30.pipeline.compare import comparison, diff
+from kip30.pipeline.compare.comparison import comparable
+from kip30.pipeline.compare.diff import DiffOptions
+from kip30.pipeline.compare.difference_files import read_differences
+from kip30.pipeline.compare.record_digests import with_digest
+from kip30.pipeline.run.directory import read_manifest
+from kip30.pipeline.run.progress import NoProgress, WaveProgress
+from kip30.pipeline.run.report import JobEnding, Report
+from kip30.pipeline.spark.schemas import RECORDS, spark_schema
+from kip30.pipeline.stores.endpoints import (
+    Endpoint,
+    SnapshotEndpoint,
+    parse_endpoint,
+    store_endpoint,
+)
+from kip30.pipeline.transfer import snapshot
 from tests.gate.sizes import others_large
 
 from .stores import Stores, fill, stores_in

@@ -9,14 +9,14 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 from typing_extensions import override
 
-from kip30.pipeline import diff
-from kip30.pipeline.diff import DiffOptions
-from kip30.pipeline.difference_files import read_differences
-from kip30.pipeline.endpoints import parse_endpoint
-from kip30.pipeline.manifest import Manifest
-from kip30.pipeline.progress import NoProgress
-from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.compare import diff
+from kip30.pipeline.compare.diff import DiffOptions
+from kip30.pipeline.compare.difference_files import read_differences
+from kip30.pipeline.run.directory import read_manifest
+from kip30.pipeline.run.manifest import Manifest
+from kip30.pipeline.run.progress import NoProgress
+from kip30.pipeline.run.report import JobEnding, Report
+from kip30.pipeline.stores.endpoints import parse_endpoint
 
 from .stores import Stores, fill, stores_in
 

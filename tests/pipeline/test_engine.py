@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip30.cli._exit_codes import Status
-from kip30.pipeline.bundle import write_bundle
-from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.run.directory import read_manifest
+from kip30.pipeline.spark.bundle import write_bundle
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import start
 

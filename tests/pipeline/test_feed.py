@@ -23,15 +23,17 @@ from pyspark.sql import SparkSession
 from typing_extensions import override
 
 from kip30 import StoreError, UsageError
-from kip30.pipeline import dataframes, feed, restore_and_migrate, snapshot
-from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, store_endpoint
-from kip30.pipeline.feed_options import FeedOptions
-from kip30.pipeline.manifest import Manifest
-from kip30.pipeline.progress import FeedProgress, NoProgress
-from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.restore_options import RestoreOptions
-from kip30.pipeline.run_directory import RunDirectory, read_manifest
-from kip30.pipeline.wakeup import Wakeup
+from kip30.pipeline import dataframes
+from kip30.pipeline.follow import feed
+from kip30.pipeline.follow.feed_options import FeedOptions
+from kip30.pipeline.run.directory import RunDirectory, read_manifest
+from kip30.pipeline.run.manifest import Manifest
+from kip30.pipeline.run.progress import FeedProgress, NoProgress
+from kip30.pipeline.run.report import JobEnding, Report
+from kip30.pipeline.run.wakeup import Wakeup
+from kip30.pipeline.stores.endpoints import StoreEndpoint, parse_endpoint, store_endpoint
+from kip30.pipeline.transfer import restore_and_migrate, snapshot
+from kip30.pipeline.transfer.restore_options import RestoreOptions
 from kip30_conformance.polling import eventually, time_scale
 from tests.unit.etcd.admin import Admin
 
@@ -447,8 +449,8 @@ def test_p24_a_gap_after_a_snapshot_is_repaired(
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from kip30.pipeline import feed, journal_consumer
-from kip30.pipeline.session import open_session
+from kip30.pipeline.follow import feed, journal_consumer
+from kip30.pipeline.spark.session import open_session
 from tests.pipeline import test_feed
 source, target, out, point = sys.argv[1:]
 kill = lambda: os.kill(os.getpid(), signal.SIGKILL)

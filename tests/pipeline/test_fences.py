@@ -10,10 +10,12 @@ from pyspark.sql import SparkSession
 
 from kip30 import PluginLocator
 from kip30.driver.records import Fence
-from kip30.pipeline import diff, feed, repair, restore_and_migrate
-from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
-from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.run_leader import RunLeader
+from kip30.pipeline.compare import diff, repair
+from kip30.pipeline.follow import feed
+from kip30.pipeline.run.report import JobEnding, Report
+from kip30.pipeline.stores.endpoints import parse_endpoint, store_endpoint
+from kip30.pipeline.transfer import restore_and_migrate
+from kip30.pipeline.write.run_leader import RunLeader
 
 from .stores import Stores, contents, fill, stores_in
 

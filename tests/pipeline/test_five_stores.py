@@ -9,14 +9,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip30.driver.scanning import View
-from kip30.pipeline import dataframes, diff, restore_and_migrate, snapshot
-from kip30.pipeline.endpoints import (
+from kip30.pipeline import dataframes
+from kip30.pipeline.compare import diff
+from kip30.pipeline.run.report import JobEnding
+from kip30.pipeline.stores.endpoints import (
     SnapshotEndpoint,
     parse_endpoint,
     store_endpoint,
     target_endpoint,
 )
-from kip30.pipeline.report import JobEnding
+from kip30.pipeline.transfer import restore_and_migrate, snapshot
 from kip30.runtime.resolution import scanner
 from kip30_conformance.polling import eventually
 from tests.gate.sizes import others_large

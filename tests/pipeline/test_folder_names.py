@@ -6,16 +6,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip30.pipeline import dataframes
-from kip30.pipeline.diff import DiffOptions
-from kip30.pipeline.diff import run as diff
-from kip30.pipeline.endpoints import parse_endpoint, store_endpoint, target_endpoint
-from kip30.pipeline.feed import run as feed
-from kip30.pipeline.feed_options import FeedOptions
-from kip30.pipeline.repair import RepairOptions
-from kip30.pipeline.repair import run as repair
-from kip30.pipeline.report import JobEnding
-from kip30.pipeline.restore_and_migrate import RestoreOptions
-from kip30.pipeline.restore_and_migrate import run as migrate
+from kip30.pipeline.compare.diff import DiffOptions
+from kip30.pipeline.compare.diff import run as diff
+from kip30.pipeline.compare.repair import RepairOptions
+from kip30.pipeline.compare.repair import run as repair
+from kip30.pipeline.follow.feed import run as feed
+from kip30.pipeline.follow.feed_options import FeedOptions
+from kip30.pipeline.run.report import JobEnding
+from kip30.pipeline.stores.endpoints import parse_endpoint, store_endpoint, target_endpoint
+from kip30.pipeline.transfer.restore_and_migrate import RestoreOptions
+from kip30.pipeline.transfer.restore_and_migrate import run as migrate
 from tests.gate.sizes import others_large
 
 from .feeding import storage_of

@@ -10,16 +10,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip30.errors import UsageError
-from kip30.pipeline import dataframes, restore_and_migrate, snapshot
-from kip30.pipeline.endpoints import (
+from kip30.pipeline import dataframes
+from kip30.pipeline.run.report import JobEnding
+from kip30.pipeline.stores.endpoints import (
     SnapshotEndpoint,
     parse_endpoint,
     store_endpoint,
     target_endpoint,
 )
-from kip30.pipeline.path_mapping import Mapping, Skipped
-from kip30.pipeline.report import JobEnding
-from kip30.pipeline.snapshot_files import SnapshotFiles
+from kip30.pipeline.stores.path_mapping import Mapping, Skipped
+from kip30.pipeline.transfer import restore_and_migrate, snapshot
+from kip30.pipeline.transfer.snapshot_files import SnapshotFiles
 from kip30_conformance.servers import Ensemble, start
 from tests.gate.sizes import others_large
 from tests.unit.consul.admin import Admin as ConsulAdmin

@@ -11,9 +11,16 @@ from pyspark.sql import SparkSession
 
 from kip30.cli._exit_codes import Status
 from kip30.cli.program import program
-from kip30.pipeline import diff, feed, restore_and_migrate, snapshot
-from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, store_endpoint, target_endpoint
-from kip30.pipeline.report import JobEnding
+from kip30.pipeline.compare import diff
+from kip30.pipeline.follow import feed
+from kip30.pipeline.run.report import JobEnding
+from kip30.pipeline.stores.endpoints import (
+    StoreEndpoint,
+    parse_endpoint,
+    store_endpoint,
+    target_endpoint,
+)
+from kip30.pipeline.transfer import restore_and_migrate, snapshot
 from kip30_conformance.clients.default_signals import heeded
 from tests.unit.cassandra.admin import Admin
 

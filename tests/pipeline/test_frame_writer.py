@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 
 from kip30 import UsageError
 from kip30.pipeline import dataframes
-from kip30.pipeline.bulk_write import Decided
-from kip30.pipeline.frame_writer import WriteOptions, WriteResult, check_columns
-from kip30.pipeline.report import MOST_FINDINGS
+from kip30.pipeline.run.report import MOST_FINDINGS
+from kip30.pipeline.spark.bulk_write import Decided
+from kip30.pipeline.spark.frame_writer import WriteOptions, WriteResult, check_columns
 
 from .conftest import Target
 from .store import write_properties

@@ -9,10 +9,11 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from pyspark.sql import SparkSession
 
-from kip30.pipeline import restore_and_migrate, snapshot, waves
-from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
-from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.restore_and_migrate import RestoreOptions
+from kip30.pipeline.run import waves
+from kip30.pipeline.run.report import JobEnding, Report
+from kip30.pipeline.stores.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
+from kip30.pipeline.transfer import restore_and_migrate, snapshot
+from kip30.pipeline.transfer.restore_and_migrate import RestoreOptions
 
 from .snapshots import take
 from .stores import Stores, contents, stores_in

@@ -13,7 +13,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from kip30 import BYTES, PluginLocator
 from kip30.driver.scanning import Row
-from kip30.pipeline.path_mapping import Lifetime, Mapping, Skipped, kind_of
+from kip30.pipeline.stores.path_mapping import Lifetime, Mapping, Skipped, kind_of
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.zookeeper.alice import alice_on, hiding

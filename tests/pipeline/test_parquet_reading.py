@@ -13,7 +13,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kip30.pipeline.parquet_reading import batches, parsed
+from kip30.pipeline.run.parquet_reading import batches, parsed
 
 process, table = psutil.Process(), pa.table({name: list(range(1000)) for name in "abc"})
 with tempfile.TemporaryDirectory() as folder:

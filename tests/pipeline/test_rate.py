@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kip30.pipeline import snapshot
-from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
-from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.run.directory import read_manifest
+from kip30.pipeline.stores.endpoints import parse_endpoint, store_endpoint
+from kip30.pipeline.transfer import snapshot
 from kip30_conformance.polling import time_scale
 from tests.unit.pipeline.test_rate_limit import most_in_a_second
 

@@ -10,14 +10,16 @@ from kazoo.security import make_digest_acl
 from pyspark.sql import SparkSession
 
 from kip30 import BYTES, PluginLocator, UsageError
-from kip30.pipeline import diff, feed, repair, restore_and_migrate, snapshot
-from kip30.pipeline.endpoints import (
+from kip30.pipeline.compare import diff, repair
+from kip30.pipeline.follow import feed
+from kip30.pipeline.run.report import JobEnding, Report
+from kip30.pipeline.stores.endpoints import (
     StoreEndpoint,
     parse_endpoint,
     store_endpoint,
     target_endpoint,
 )
-from kip30.pipeline.report import JobEnding, Report
+from kip30.pipeline.transfer import restore_and_migrate, snapshot
 from tests.unit.etcd.admin import Admin
 
 from .snapshots import Hooks

@@ -12,13 +12,19 @@ from kip30 import BYTES, PluginLocator, UsageError
 from kip30.config import load
 from kip30.driver.records import Kind
 from kip30.driver.scanning import View
-from kip30.pipeline import diff, repair, snapshot
-from kip30.pipeline.diff import DiffOptions
-from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, parse_endpoint, store_endpoint
-from kip30.pipeline.manifest import DIFF_JOB, MANIFEST_NAME, Manifest
-from kip30.pipeline.repair import RepairOptions
-from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.compare import diff, repair
+from kip30.pipeline.compare.diff import DiffOptions
+from kip30.pipeline.compare.repair import RepairOptions
+from kip30.pipeline.run.directory import read_manifest
+from kip30.pipeline.run.manifest import DIFF_JOB, MANIFEST_NAME, Manifest
+from kip30.pipeline.run.report import JobEnding, Report
+from kip30.pipeline.stores.endpoints import (
+    Endpoint,
+    SnapshotEndpoint,
+    parse_endpoint,
+    store_endpoint,
+)
+from kip30.pipeline.transfer import snapshot
 from kip30.runtime.resolution import scanner
 from kip30_conformance.neighbour.base import Spot
 

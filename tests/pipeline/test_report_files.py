@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.report_files import charts, html, write_report
+from kip30.pipeline.run.report import JobEnding, Report
+from kip30.pipeline.run.report_files import charts, html, write_report
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -24,19 +24,20 @@ from kip30 import (
     UnavailableError,
     UsageError,
 )
-from kip30.pipeline import dataframes, restore_and_migrate, snapshot
-from kip30.pipeline.endpoints import (
+from kip30.pipeline import dataframes
+from kip30.pipeline.run.directory import RunDirectory, read_manifest
+from kip30.pipeline.run.manifest import SNAPSHOT_FOLDER, Manifest
+from kip30.pipeline.run.progress import NoProgress
+from kip30.pipeline.run.report import JobEnding, Report
+from kip30.pipeline.stores.endpoints import (
     SnapshotEndpoint,
     StoreEndpoint,
     parse_endpoint,
     store_endpoint,
     target_endpoint,
 )
-from kip30.pipeline.manifest import SNAPSHOT_FOLDER, Manifest
-from kip30.pipeline.outcomes import OnConflict
-from kip30.pipeline.progress import NoProgress
-from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.run_directory import RunDirectory, read_manifest
+from kip30.pipeline.transfer import restore_and_migrate, snapshot
+from kip30.pipeline.write.outcomes import OnConflict
 from kip30_conformance.polling import eventually, time_scale
 
 from .manifests import edit_manifest, expect_done_with_the_report
@@ -240,9 +241,9 @@ def test_a_namespace_without_need_of_one(
 _DRIVER = """
 import sys
 from pathlib import Path
-from kip30.pipeline import restore_and_migrate
-from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
-from kip30.pipeline.session import open_session
+from kip30.pipeline.transfer import restore_and_migrate
+from kip30.pipeline.stores.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
+from kip30.pipeline.spark.session import open_session
 taken, target, out = sys.argv[1:]
 options = restore_and_migrate.RestoreOptions(
     source=SnapshotEndpoint("s", Path(taken), ""),

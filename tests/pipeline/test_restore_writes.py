@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip30 import PluginLocator
-from kip30.pipeline import restore_and_migrate
-from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
-from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.restore_and_migrate import RestoreOptions
-from kip30.pipeline.run_leader import service_of
-from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.run.report import JobEnding, Report
+from kip30.pipeline.stores.config import StoreConfig
+from kip30.pipeline.stores.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
+from kip30.pipeline.transfer import restore_and_migrate
+from kip30.pipeline.transfer.restore_and_migrate import RestoreOptions
+from kip30.pipeline.write.run_leader import service_of
 from kip30_conformance.polling import eventually
 from tests.unit.consul.admin import Admin
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from kip30.pipeline.same_store import is_same_store
-from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.stores.config import StoreConfig
+from kip30.pipeline.stores.same_store import is_same_store
 
 _ETCD = "plugin.backend = etcd\nplugin.etcd.endpoints = {}\n"
 _ZOOKEEPER = "plugin.backend = zookeeper\nzookeeper.connect = {}\n"

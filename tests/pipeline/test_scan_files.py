@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 
 from kip30 import StoreError
 from kip30.driver.scanning import Layout, Page, Rejected, Row
-from kip30.pipeline import scan_files
-from kip30.pipeline.arrow_pages import batches
-from kip30.pipeline.manifest import DataFile
-from kip30.pipeline.record_digests import with_digest
-from kip30.pipeline.scan_files import FILE_BYTES, ScanFile, read_whole, slices, write_scan
-from kip30.pipeline.schemas import spark_schema
+from kip30.pipeline.compare.record_digests import with_digest
+from kip30.pipeline.run import scan_files
+from kip30.pipeline.run.manifest import DataFile
+from kip30.pipeline.run.scan_files import FILE_BYTES, ScanFile, read_whole, slices, write_scan
+from kip30.pipeline.spark.arrow_pages import batches
+from kip30.pipeline.spark.schemas import spark_schema
 
 VALUES = [b"", b"v", bytes(range(256)) * 20, "ü".encode()]
 

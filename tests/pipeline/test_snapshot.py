@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from kip30 import BYTES, PluginLocator, Storage, StoreError, UsageError
-from kip30.pipeline import snapshot, view_reader
-from kip30.pipeline.endpoints import SnapshotEndpoint
-from kip30.pipeline.manifest import FORMAT, MANIFEST_NAME, Digest
-from kip30.pipeline.report import JobEnding
-from kip30.pipeline.run_directory import RunDirectory, read_manifest
-from kip30.pipeline.snapshot_files import SnapshotFiles
+from kip30.pipeline.run.directory import RunDirectory, read_manifest
+from kip30.pipeline.run.manifest import FORMAT, MANIFEST_NAME, Digest
+from kip30.pipeline.run.report import JobEnding
+from kip30.pipeline.stores.endpoints import SnapshotEndpoint
+from kip30.pipeline.transfer import snapshot, view_reader
+from kip30.pipeline.transfer.snapshot_files import SnapshotFiles
 from kip30_conformance.polling import eventually
 from tests.gate.sizes import others_large
 

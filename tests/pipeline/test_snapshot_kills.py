@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip30 import UsageError
-from kip30.pipeline.report import JobEnding
-from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.run.directory import read_manifest
+from kip30.pipeline.run.report import JobEnding
 from kip30_conformance.polling import time_scale
 
 from .snapshots import take, values_of
@@ -21,9 +21,10 @@ VALUES = {f"n{number % 5}/k{number:03}": b"v%d" % number for number in range(300
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from kip30.pipeline import run_directory, snapshot, view_reader
-from kip30.pipeline.endpoints import parse_endpoint
-from kip30.pipeline.session import open_session
+from kip30.pipeline.run import directory as run_directory
+from kip30.pipeline.transfer import snapshot, view_reader
+from kip30.pipeline.stores.endpoints import parse_endpoint
+from kip30.pipeline.spark.session import open_session
 source, out, point = sys.argv[1:]
 owner, name = {
     "planned": (run_directory.RunDirectory, "save_plan"),

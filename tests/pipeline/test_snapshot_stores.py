@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 
 from kip30 import BYTES, PluginLocator
 from kip30.driver.scanning import ScanDriver
-from kip30.pipeline.manifest import Digest
-from kip30.pipeline.report import JobEnding
-from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.run.directory import read_manifest
+from kip30.pipeline.run.manifest import Digest
+from kip30.pipeline.run.report import JobEnding
 from kip30.scanning import scanner
 from kip30_conformance.polling import eventually
 from tests.unit.etcd.admin import Admin

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from kip30.cli._exit_codes import Status
-from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.run.directory import read_manifest
 from kip30_conformance.polling import eventually, time_scale
 
 from .snapshots import embedded

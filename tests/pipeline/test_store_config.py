@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kip30 import ConfigError, UsageError
-from kip30.pipeline.store_config import StoreConfig
-from kip30.pipeline.worker_config import shipped_config
+from kip30.pipeline.spark.worker_config import shipped_config
+from kip30.pipeline.stores.config import StoreConfig
 from kip30.runtime.resolution import resolve
 
 SECRET = "geheim-canary"  # noqa: S105

@@ -17,7 +17,7 @@ from kip30 import Storage
 from kip30.driver.records import Kind
 from kip30.driver.scanning import Completeness, Position
 from kip30.errors import StoreError
-from kip30.pipeline.tail import SegmentSize, StoppedError, TailSettings
+from kip30.pipeline.follow.tail import SegmentSize, StoppedError, TailSettings
 from kip30_conformance.neighbour.base import Spot
 from tests.unit.etcd.admin import Admin
 from tests.unit.zookeeper.alice import alice_on, hiding
@@ -219,7 +219,7 @@ def test_a_part_of_a_store(config: Path, tmp_path: Path) -> None:
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from kip30.pipeline import feed_journal, tail
+from kip30.pipeline.follow import journal as feed_journal, tail
 from tests.pipeline.feeding import tail_in
 from tests.pipeline.test_tail import SMALL
 folder, config, point, count = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])

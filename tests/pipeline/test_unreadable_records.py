@@ -9,10 +9,11 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from pyspark.sql import SparkSession
 
-from kip30.pipeline import diff, repair, restore_and_migrate
-from kip30.pipeline.endpoints import parse_endpoint, target_endpoint
-from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.snapshot_files import SnapshotFiles
+from kip30.pipeline.compare import diff, repair
+from kip30.pipeline.run.report import JobEnding, Report
+from kip30.pipeline.stores.endpoints import parse_endpoint, target_endpoint
+from kip30.pipeline.transfer import restore_and_migrate
+from kip30.pipeline.transfer.snapshot_files import SnapshotFiles
 from tests.unit.etcd.admin import Admin
 
 from .snapshots import take

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kip30.config import Written
 from kip30.driver.scanning import Layout, Page, Rejected, Row, View
-from kip30.pipeline.path_mapping import Mapping, Skipped, parents, value_of
+from kip30.pipeline.stores.path_mapping import Mapping, Skipped, parents, value_of
 from kip30.runtime.resolution import scanner
 
 

@@ -8,9 +8,9 @@ _TAIL = "tests/pipeline/test_tail.py"
 FOLLOWING: dict[str, Mutant] = {
     "P21-keys-are-known-before-the-segment-is-there": mutant(
         f"{_TAIL}::test_p21_killed_at_each_point[zookeeper-written]",
-        ("tail.py", "        self._journal.append(self._entries, mark)\n", ""),
+        ("follow/tail.py", "        self._journal.append(self._entries, mark)\n", ""),
         (
-            "tail.py",
+            "follow/tail.py",
             "        self._known.apply(self._journal.segment, states)\n",
             (
                 "        self._known.apply(self._journal.segment + 1, states)\n"
@@ -21,23 +21,23 @@ FOLLOWING: dict[str, Mutant] = {
     "P21-a-segment-in-the-middle-has-the-last-position": mutant(
         f"{_TAIL}::test_p21_killed_at_each_point[embedded-appended]",
         (
-            "tail.py",
+            "follow/tail.py",
             "self._flush(replace(mark, order=last))",
             "self._flush(JournalPosition(at=until))",
         ),
     ),
     "P21-the-rest-of-a-log-is-read-from-its-beginning": mutant(
         f"{_TAIL}::test_p21_killed_at_each_point[embedded-appended]",
-        ("tail.py", "if change.order <= mark.order:", "if change.order < 0:"),
+        ("follow/tail.py", "if change.order <= mark.order:", "if change.order < 0:"),
     ),
     "P21-a-killed-tail-catches-up-with-nothing": mutant(
         f"{_TAIL}::test_p21_killed_at_each_point[zookeeper-appended]",
-        ("tail.py", "if segment > 0:", "if segment > self._journal.segment:"),
+        ("follow/tail.py", "if segment > 0:", "if segment > self._journal.segment:"),
     ),
     "P21-a-batch-is-committed-before-it-is-written": mutant(
         f"{_FEED}::test_p21_killed_after_a_batch[written-store]",
         (
-            "journal_consumer.py",
+            "follow/journal_consumer.py",
             "        written = self._write(segments, rows) if rows else Written()\n",
             (
                 "        self._commit(segments, 0, Written())\n"
@@ -48,7 +48,7 @@ FOLLOWING: dict[str, Mutant] = {
     "P22-a-batch-that-comes-again-is-written-again": mutant(
         f"{_FEED}::test_p22_a_batch_that_comes_again",
         (
-            "batch_writer.py",
+            "write/batch_writer.py",
             "return self._looks_first or any(",
             "return self._looks_first and any(",
         ),
@@ -56,12 +56,12 @@ FOLLOWING: dict[str, Mutant] = {
     "P22-a-batch-that-comes-again-is-of-another-run": mutant(
         f"{_FEED}::test_p22_a_batch_that_comes_again",
         (
-            "feed_sinks.py",
+            "follow/feed_sinks.py",
             "run=self._directory.manifest.run,",
             'run=__import__("uuid").uuid4().hex,',
         ),
         (
-            "write_decisions.py",
+            "write/decisions.py",
             "    if found.data != write.data:\n",
             "    if found.data != write.data or found.nonce != write.nonce:\n",
         ),
@@ -69,12 +69,12 @@ FOLLOWING: dict[str, Mutant] = {
     "P23-once-follows-a-moving-end": mutant(
         f"{_FEED}::test_p23_once_ends_while_writers_go_on",
         (
-            "tail_thread.py",
+            "follow/tail_thread.py",
             "            if self._once:\n                return\n",
             "            if self._once and not self._tail.moved:\n                return\n",
         ),
         (
-            "tail.py",
+            "follow/tail.py",
             "        self._finish(JournalPosition(at=until, reached=reached))\n",
             (
                 "        self._finish(JournalPosition(at=until, reached=reached))\n"
@@ -84,53 +84,61 @@ FOLLOWING: dict[str, Mutant] = {
     ),
     "P23-the-end-moves-while-it-is-read": mutant(
         f"{_FEED}::test_p23_once_ends_while_writers_go_on",
-        ("tail.py", "store.changes(mark.at, until)", "store.changes(mark.at, store.position())"),
+        (
+            "follow/tail.py",
+            "store.changes(mark.at, until)",
+            "store.changes(mark.at, store.position())",
+        ),
     ),
     "P24-a-gap-is-swallowed": mutant(
         f"{_TAIL}::test_p24_another_store[embedded]",
-        ("tail.py", "[JournalRow(None, None, None, JournalRowKind.GAP)], 0", "[], 0"),
+        ("follow/tail.py", "[JournalRow(None, None, None, JournalRowKind.GAP)], 0", "[], 0"),
     ),
     "P24-a-gap-is-not-repaired": mutant(
         f"{_TAIL}::test_p24_another_store[embedded]",
-        ("tail.py", "order=-1, listing=True))", "order=-1, listing=False))"),
+        ("follow/tail.py", "order=-1, listing=True))", "order=-1, listing=False))"),
     ),
     "P24-what-was-deleted-in-a-gap-stays": mutant(
         f"{_TAIL}::test_p24_an_overrun_log",
-        ("tail.py", "for key in self._known.unseen():", "for key in ():"),
+        ("follow/tail.py", "for key in self._known.unseen():", "for key in ():"),
     ),
     "P24-another-store-is-followed": mutant(
         f"{_TAIL}::test_p24_another_store[embedded]",
-        ("tail.py", "if now not in self._settings.accepted_stores:", "if not now:"),
+        ("follow/tail.py", "if now not in self._settings.accepted_stores:", "if not now:"),
     ),
     "P56-another-namespace-is-followed": mutant(
         f"{_FEED}::test_p56_no_other_namespace_is_made_equal",
-        ("feed.py", "            check_same(self._run.manifest.source, place, source.text)\n", ""),
-        ("store_identity.py", "    if noted is not None:\n", "    if noted == {}:\n"),
+        (
+            "follow/feed.py",
+            "            check_same(self._run.manifest.source, place, source.text)\n",
+            "",
+        ),
+        ("stores/identity.py", "    if noted is not None:\n", "    if noted == {}:\n"),
     ),
     "P56-the-source-is-compared-only-when-a-feed-begins": mutant(
         f"{_FEED}::test_p56_a_file_that_is_edited_before_the_first_change[source]",
-        ("store_identity.py", "    if noted is not None:\n", "    if noted == {}:\n"),
+        ("stores/identity.py", "    if noted is not None:\n", "    if noted == {}:\n"),
     ),
     "P56-the-target-is-compared-only-when-a-feed-begins": mutant(
         f"{_FEED}::test_p56_a_file_that_is_edited_before_the_first_change[target]",
         (
-            "store_identity.py",
+            "stores/identity.py",
             "if (now := _identity(resolve(properties))) != noted:",
             "if not (now := noted):",
         ),
     ),
     "P24-versions-of-two-stores-are-compared": mutant(
         f"{_TAIL}::test_p24_a_store_that_was_made_anew_with_equal_versions",
-        ("tail.py", "            self._known.forget_stamps()\n", ""),
+        ("follow/tail.py", "            self._known.forget_stamps()\n", ""),
     ),
     "P24-any-number-is-deleted": mutant(
         f"{_TAIL}::test_a_scan_that_finds_little_deletes_nothing[zookeeper]",
-        ("tail.py", "        self._check_deletions(known)\n", ""),
+        ("follow/tail.py", "        self._check_deletions(known)\n", ""),
     ),
     "P24-the-number-of-all-is-of-the-beginning": mutant(
         f"{_TAIL}::test_a_tenth_of_the_keys_that_are_known_by_now_may_be_deleted",
         (
-            "tail.py",
+            "follow/tail.py",
             "            most = max(_LEAST_DELETIONS, known // _DELETED_PART)\n",
             (
                 "            self._all = getattr(self, '_all', known)\n"
@@ -140,16 +148,16 @@ FOLLOWING: dict[str, Mutant] = {
     ),
     "P56-a-feed-follows-a-copy-in-another-store": mutant(
         f"{_FEED}::test_after_a_migration_to_other_keys_or_another_store",
-        ("feed_start.py", 'if manifest.target not in {"", now}:', "if not now:"),
+        ("follow/feed_start.py", 'if manifest.target not in {"", now}:', "if not now:"),
     ),
     "P56-a-feed-follows-a-copy-under-other-keys": mutant(
         f"{_FEED}::test_after_a_migration_to_other_keys_or_another_store",
-        ("feed_start.py", 'if manifest.arguments.get("moves"):', "if False:"),
+        ("follow/feed_start.py", 'if manifest.arguments.get("moves"):', "if False:"),
     ),
     "P55-a-change-before-makes-a-record-readable": mutant(
         f"{_TAIL}::test_a_record_that_changes_and_becomes_unreadable_in_one_pass[etcd-]",
         (
-            "tail.py",
+            "follow/tail.py",
             "        self._known.apply(self._journal.segment, states)\n",
             (
                 "        self._known.apply(self._journal.segment, states)\n"
@@ -160,60 +168,68 @@ FOLLOWING: dict[str, Mutant] = {
     ),
     "P55-a-record-that-is-read-again-stays-rejected": mutant(
         f"{_TAIL}::test_a_record_that_changes_and_becomes_unreadable_in_one_pass[etcd-]",
-        ("tail.py", "        self._known.note_readable(change.key)\n", ""),
+        ("follow/tail.py", "        self._known.note_readable(change.key)\n", ""),
     ),
     "P55-a-foreign-key-that-is-gone-stays-rejected": mutant(
         f"{_TAIL}::test_a_key_that_can_be_no_record_is_rejected_while_it_is_there[None]",
-        ("tail.py", "            self._known.note_gone(change.key)\n", "            pass\n"),
+        ("follow/tail.py", "            self._known.note_gone(change.key)\n", "            pass\n"),
     ),
     "P55-a-foreign-key-that-is-gone-is-a-deleted-record": mutant(
         f"{_TAIL}::test_a_key_that_can_be_no_record_is_rejected_while_it_is_there[copied]",
-        ("mapped_scanner.py", "refused, is_record=False)", "refused)"),
+        ("stores/mapped_scanner.py", "refused, is_record=False)", "refused)"),
     ),
     "P21-known-keys-may-be-ahead-of-the-journal": mutant(
         f"{_TAIL}::test_files_that_were_copied_at_two_moments_are_refused",
-        ("tail.py", "if self._known.segment > self._journal.segment:", "if not self._journal:"),
+        (
+            "follow/tail.py",
+            "if self._known.segment > self._journal.segment:",
+            "if not self._journal:",
+        ),
     ),
     "P21-a-run-may-be-ahead-of-its-journal": mutant(
         f"{_FEED}::test_a_journal_that_is_older_than_its_run_is_refused",
-        ("journal_consumer.py", "if self.backlog < 0:", "if not self._run:"),
+        ("follow/journal_consumer.py", "if self.backlog < 0:", "if not self._run:"),
     ),
     "P55-what-a-scan-cannot-read-is-gone": mutant(
         f"{_TAIL}::test_an_unreadable_record_is_not_reported_as_deleted[zookeeper]",
-        ("known_keys.py", "if one.record is not None:", "if one.record is None:"),
+        ("follow/known_keys.py", "if one.record is not None:", "if one.record is None:"),
     ),
     "P55-what-is-below-the-unreadable-is-gone": mutant(
         f"{_TAIL}::test_a_record_that_an_acl_hides_is_not_reported_as_deleted[n]",
-        ("known_keys.py", "if one.prefix is not None:", "if one.prefix is None:"),
+        ("follow/known_keys.py", "if one.prefix is not None:", "if one.prefix is None:"),
     ),
     "P55-what-a-log-cannot-read-is-gone": mutant(
         f"{_TAIL}::test_an_unreadable_record_is_not_reported_as_deleted[etcd]",
-        ("tail.py", "if change.rejected is not None:", "if not change:"),
+        ("follow/tail.py", "if change.rejected is not None:", "if not change:"),
     ),
     "P25-the-first-change-of-a-key-counts": mutant(
         f"{_FEED}::test_p25_a_store_into_another[etcd]",
-        ("feed_sinks.py", "f.max_by(state,", "f.min_by(state,"),
+        ("follow/feed_sinks.py", "f.max_by(state,", "f.min_by(state,"),
     ),
     "P25-deletions-are-left-out": mutant(
         f"{_FEED}::test_p25_a_store_into_another[embedded]",
-        ("feed_sinks.py", '== "change")', '== "change").where(f.col("value").isNotNull())'),
+        ("follow/feed_sinks.py", '== "change")', '== "change").where(f.col("value").isNotNull())'),
     ),
     "P59-a-feed-replaces-what-programs-wrote": mutant(
         f"{_FEED}::test_p59_what_programs_wrote_stays",
-        ("write_decisions.py", "if is_of_pipeline(found.nonce):", "if True:"),
+        ("write/decisions.py", "if is_of_pipeline(found.nonce):", "if True:"),
     ),
     "P59-a-conflict-is-no-finding": mutant(
         f"{_FEED}::test_p59_what_programs_wrote_stays",
-        ("feed.py", '"rejected_records", "conflict", "gaps")', '"rejected_records", "gaps")'),
+        (
+            "follow/feed.py",
+            '"rejected_records", "conflict", "gaps")',
+            '"rejected_records", "gaps")',
+        ),
     ),
     "P60-a-report-counts-what-former-ones-did": mutant(
         f"{_FEED}::test_p59_what_programs_wrote_stays",
-        ("feed.py", "number - manifest.reported.get(name, 0)", "number"),
+        ("follow/feed.py", "number - manifest.reported.get(name, 0)", "number"),
     ),
     "P60-a-report-that-ctrl-c-hides-is-given": mutant(
         f"{_FEED}::test_a_conflict_that_ctrl_c_hides_is_reported_again",
         (
-            "feed.py",
+            "follow/feed.py",
             "            save_report(directory.path, report)\n",
             (
                 "            save_report(directory.path, report)\n"
@@ -224,7 +240,7 @@ FOLLOWING: dict[str, Mutant] = {
     "P60-a-report-that-is-not-written-is-given": mutant(
         f"{_FEED}::test_a_report_that_cannot_be_written_is_not_given",
         (
-            "feed.py",
+            "follow/feed.py",
             "            save_report(directory.path, report)\n",
             (
                 "            _note_given(directory, report)\n"
@@ -234,10 +250,14 @@ FOLLOWING: dict[str, Mutant] = {
     ),
     "P60-what-a-killed-feed-found-has-no-name": mutant(
         f"{_FEED}::test_a_conflict_that_a_killed_feed_met_is_named_by_the_next",
-        ("journal_consumer.py", "*map(dict, findings)][:MOST_FINDINGS]", "][:MOST_FINDINGS]"),
+        (
+            "follow/journal_consumer.py",
+            "*map(dict, findings)][:MOST_FINDINGS]",
+            "][:MOST_FINDINGS]",
+        ),
     ),
     "P60-a-restore-is-done-before-its-report": mutant(
         "tests/pipeline/test_restore.py::test_a_run_is_done_once_its_report_is_written",
-        ("report.py", "    save_report(directory.path, report)\n", ""),
+        ("run/report.py", "    save_report(directory.path, report)\n", ""),
     ),
 }

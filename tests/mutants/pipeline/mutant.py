@@ -10,7 +10,7 @@ class Edit(NamedTuple):
     """A replacement of text.
 
     Attributes:
-        file: A module, such as ``kip30/pipeline/restore_and_migrate.py``.
+        file: A module, such as ``kip30/pipeline/follow/tail.py``.
         old: The text that it has exactly once.
         new: The text in its place.
     """
@@ -33,7 +33,7 @@ class Mutant(NamedTuple):
 
 
 def mutant(node: str, *edits: tuple[str, str, str]) -> Mutant:
-    """Return a mutant; the files of its *edits* are named below ``kip30/pipeline``, or by ``/``."""
+    """Return a mutant; its *edits* name files below ``kip30/pipeline``, others with the package."""
     return Mutant(node, tuple(Edit(_module(file), old, new) for file, old, new in edits))
 
 
@@ -54,4 +54,4 @@ def mutated(name: str, edits: tuple[Edit, ...], folder: Path) -> Path:
 
 
 def _module(file: str) -> str:
-    return file if "/" in file else f"kip30/pipeline/{file}"
+    return file if file.startswith("kip30") else f"kip30/pipeline/{file}"

@@ -32,62 +32,62 @@ READING: dict[str, Mutant] = {
         "tests/pipeline/test_five_stores.py"
         "::test_a_snapshot_of_one_store_is_restored_in_another[embedded-embedded]",
         (
-            "bulk_write.py",
+            "spark/bulk_write.py",
             "if self._is_inside(key if",
             "if value and self._is_inside(key if",
         ),
     ),
     "P03-digest-without-the-key": mutant(
         f"{_SNAPSHOT}::test_digests_tell_values_and_keys_apart",
-        ("scan_files.py", "[hashed(key, _SEED) for key in keys]", "[_SEED for _ in keys]"),
+        ("run/scan_files.py", "[hashed(key, _SEED) for key in keys]", "[_SEED for _ in keys]"),
     ),
     "P03-digest-with-the-version": mutant(
         f"{_SNAPSHOT}::test_the_cut_into_spans_does_not_change_a_snapshot[7-1]",
         (
-            "scan_files.py",
+            "run/scan_files.py",
             "digests(keys,",
             'digests(list(map(str.encode, map(str, batch["version"]))),',
         ),
     ),
     "P03-a-slot-without-spans-loses-them": mutant(
         f"{_SNAPSHOT}::test_the_cut_into_spans_does_not_change_a_snapshot[1-16]",
-        ("waves.py", "for group in groups]", "for group in groups[: len(spans) - 1 or 1]]"),
+        ("run/waves.py", "for group in groups]", "for group in groups[: len(spans) - 1 or 1]]"),
     ),
     "P04-done-waves-are-read-again": mutant(
         f"{_SNAPSHOT}::test_a_resume_after_a_crash[manifest]",
-        ("wave_runner.py", "Waves(spans, manifest.finished_spans,", "Waves(spans, (),"),
+        ("run/wave_runner.py", "Waves(spans, manifest.finished_spans,", "Waves(spans, (),"),
     ),
     "P04-damaged-waves-count-as-done": mutant(
         f"{_WAVES}::test_a_wave_whose_file_is_damaged_is_run_again",
-        ("wave_runner.py", "in run.drop_damaged_waves():", "in ():"),
+        ("run/wave_runner.py", "in run.drop_damaged_waves():", "in ():"),
     ),
     "P04-a-resume-plans-anew": mutant(
         f"{_SNAPSHOT}::test_a_resume_after_a_crash[files]",
         (
-            "view_reader.py",
+            "transfer/view_reader.py",
             "if self._run.manifest.planned is not None:",
             "if self._run.manifest.waves:",
         ),
     ),
     "P04-files-of-a-killed-attempt-count": mutant(
         "tests/unit/pipeline/test_run_directory.py::test_files_of_former_attempts_are_removed",
-        ("run_directory.py", "shutil.rmtree(folder, ignore_errors=True)", "pass"),
+        ("run/directory.py", "shutil.rmtree(folder, ignore_errors=True)", "pass"),
     ),
     "P05-each-task-reads-the-present": mutant(
         f"{_STORES}::test_writers_between_the_plan_and_the_waves[etcd]",
         (
-            "source.py",
+            "spark/source.py",
             "for page in store.scan(span, at):",
             "for page in store.scan(span, store.position()):",
         ),
     ),
     "P05-moving-is-not-marked": mutant(
         f"{_STORES}::test_writers_between_the_plan_and_the_waves[zookeeper]",
-        ("source.py", "store.changed_since(page, at)", "[False] * len(page.keys)"),
+        ("spark/source.py", "store.changed_since(page, at)", "[False] * len(page.keys)"),
     ),
     "P06-a-lost-position-is-tried-again": mutant(
         f"{_STORES}::test_a_compaction_ends_the_run",
-        ("wave_runner.py", "_FINAL = (PositionLostError, ", "_FINAL = ("),
+        ("run/wave_runner.py", "_FINAL = (PositionLostError, ", "_FINAL = ("),
     ),
     "P06-what-is-compacted-is-read-as-it-is-now": mutant(
         f"{_STORES}::test_a_compaction_ends_the_run",
@@ -99,11 +99,11 @@ READING: dict[str, Mutant] = {
     ),
     "P14-epochs-are-those-of-leaders": mutant(
         f"{_SNAPSHOT}::test_claims_are_for_people",
-        ("view_reader.py", 'if one["kind"] == _EPOCH', 'if one["kind"] != "member"'),
+        ("transfer/view_reader.py", 'if one["kind"] == _EPOCH', 'if one["kind"] != "member"'),
     ),
     "P14-claims-are-shown-unasked": mutant(
         f"{_SNAPSHOT}::test_claims_are_not_shown_unasked",
-        ("view_reader.py", "if show:", "if claims or show:"),
+        ("transfer/view_reader.py", "if show:", "if claims or show:"),
     ),
     "P35-a-secret-is-expanded-before-it-is-shipped": mutant(
         "tests/pipeline/test_store_config.py::test_settings_travel_as_they_are_written",
@@ -125,49 +125,49 @@ READING: dict[str, Mutant] = {
     "P37-a-jar-of-our-own": mutant(
         "tests/pipeline/test_engine.py::test_no_jar_is_resolved",
         (
-            "session.py",
+            "spark/session.py",
             '"spark.ui.enabled": "false",',
             '"spark.ui.enabled": "false", "spark.jars": str(_LOGGING),',
         ),
-        ("session.py", '_LOGGING = Path(__file__).with_name("log4j2.properties")\n', ""),
+        ("spark/session.py", '_LOGGING = Path(__file__).with_name("log4j2.properties")\n', ""),
         (
-            "session.py",
+            "spark/session.py",
             "_DEFAULTS = {",
             '_LOGGING = Path(__file__).with_name("log4j2.properties")\n_DEFAULTS = {',
         ),
     ),
     "P38-a-changed-manifest-is-read": mutant(
         "tests/unit/pipeline/test_manifest.py::test_any_change_of_a_manifest_is_found",
-        ("manifest.py", "                _verify_checksum(text)\n", ""),
+        ("run/manifest.py", "                _verify_checksum(text)\n", ""),
     ),
     "P38-a-changed-plan-is-followed": mutant(
         "tests/unit/pipeline/test_run_directory.py::test_a_damaged_plan",
-        ("run_directory.py", "if checksum(text) != manifest.plan_checksum:", "if not text:"),
+        ("run/directory.py", "if checksum(text) != manifest.plan_checksum:", "if not text:"),
     ),
     "P38-files-are-compared-by-size-alone": mutant(
         "tests/unit/pipeline/test_run_directory.py::test_damaged_files",
-        ("run_directory.py", "if checksum_of(path) == file.checksum", "if file.checksum"),
+        ("run/directory.py", "if checksum_of(path) == file.checksum", "if file.checksum"),
     ),
     "P38-a-changed-segment-is-applied": mutant(
         "tests/pipeline/test_damage.py::test_a_segment_of_a_feed_is_not_applied_if_it_is_damaged",
-        ("feed_journal.py", 'if checksum(data) != file.stem.partition("-")[2]:', "if not data:"),
+        ("follow/journal.py", 'if checksum(data) != file.stem.partition("-")[2]:', "if not data:"),
     ),
     "P38-newer-manifests-are-read": mutant(
         "tests/unit/pipeline/test_manifest.py::test_another_format",
-        ("manifest.py", "if number == FORMAT:", "if number >= FORMAT:"),
+        ("run/manifest.py", "if number == FORMAT:", "if number >= FORMAT:"),
     ),
     "P38-a-snapshot-that-is-not-done-is-read": mutant(
         f"{_SNAPSHOT}::test_manifests_of_another_time",
-        ("snapshot_files.py", "if not self.manifest.done:", "if not self.manifest.waves:"),
+        ("transfer/snapshot_files.py", "if not self.manifest.done:", "if not self.manifest.waves:"),
     ),
     "P39-filters-are-pushed-down": mutant(
         f"{_SNAPSHOT}::test_a_notebook_reads_a_store",
         (
-            "session.py",
+            "spark/session.py",
             '"spark.ui.enabled": "false",',
             '"spark.ui.enabled": "false", "spark.sql.python.filterPushdown.enabled": "true",',
         ),
-        ("source.py", "\n    @override\n    def partitions(", _PUSH),
-        ("source.py", _ALL, _SOME.strip("\n")),
+        ("spark/source.py", "\n    @override\n    def partitions(", _PUSH),
+        ("spark/source.py", _ALL, _SOME.strip("\n")),
     ),
 }

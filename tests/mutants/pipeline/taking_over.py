@@ -20,12 +20,16 @@ TAKING_OVER: dict[str, Mutant] = {
     ),
     "P41-ephemeral-nodes-are-copied": mutant(
         _IMPORT,
-        ("path_mapping.py", "if kind_of(row) is Lifetime.EPHEMERAL:", "if kind_of(row) is None:"),
+        (
+            "stores/path_mapping.py",
+            "if kind_of(row) is Lifetime.EPHEMERAL:",
+            "if kind_of(row) is None:",
+        ),
     ),
     "P41-children-in-other-waves-are-not-seen": mutant(
         _IMPORT,
         (
-            "restore_and_migrate.py",
+            "transfer/restore_and_migrate.py",
             "(source.rows(spans), source.rows(), self",
             "(source.rows(spans), source.rows(spans), self",
         ),
@@ -33,7 +37,7 @@ TAKING_OVER: dict[str, Mutant] = {
     "P41-a-part-of-a-snapshot-keeps-its-path": mutant(
         "tests/pipeline/test_import.py::test_a_part_of_a_tree_begins_where_it_is_cut",
         (
-            "snapshot_files.py",
+            "transfer/snapshot_files.py",
             'endpoint.under or self.manifest.source["prefix"]',
             'self.manifest.source["prefix"]',
         ),
@@ -41,7 +45,7 @@ TAKING_OVER: dict[str, Mutant] = {
     "P41-directories-become-keys": mutant(
         f"{_MAPPING}::test_a_tree_like_that_of_kafka",
         (
-            "path_mapping.py",
+            "stores/path_mapping.py",
             "if self._is_tree and not row.data and (",
             "if self._is_tree and row.data is None and (",
         ),
@@ -53,7 +57,7 @@ TAKING_OVER: dict[str, Mutant] = {
     "P42-an-unreadable-child-is-no-child": mutant(
         _IMPORT,
         (
-            "mapped_view.py",
+            "transfer/mapped_view.py",
             "everything.where(f.length(name) > 0)",
             'everything.where((f.length(name) > 0) & f.col("rejected").isNull())',
         ),
@@ -84,13 +88,17 @@ TAKING_OVER: dict[str, Mutant] = {
     ),
     "P45-what-is-no-text-is-replaced": mutant(
         f"{_MAPPING}::test_rejected_for_a_reason[-\\xff/t1-not UTF-8: byte 0xff at 0]",
-        ("path_mapping.py", "return path.decode()\n", 'return path.decode(errors="replace")\n'),
+        (
+            "stores/path_mapping.py",
+            "return path.decode()\n",
+            'return path.decode(errors="replace")\n',
+        ),
     ),
     "P45-a-prefix-that-ends-within-a-name": mutant(
         f"{_MAPPING}::test_rejected_for_a_reason[a-ab/c-not below 'a/']",
-        ("path_mapping.py", 'top + b"/" if under', "top if under"),
+        ("stores/path_mapping.py", 'top + b"/" if under', "top if under"),
         (
-            "path_mapping.py",
+            "stores/path_mapping.py",
             "_decoded(path[len(self._above) :])",
             '_decoded(path[len(self._above) :].removeprefix(b"/"))',
         ),
@@ -98,7 +106,7 @@ TAKING_OVER: dict[str, Mutant] = {
     "P46-slashes-too-many-are-dropped": mutant(
         f"{_MAPPING}::test_two_paths_are_never_one_key",
         (
-            "path_mapping.py",
+            "stores/path_mapping.py",
             'if f"/{rest}/".count("//"):',
             'rest = "/".join(filter(None, rest.split("/")))\n        if not rest:',
         ),

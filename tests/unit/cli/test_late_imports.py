@@ -35,7 +35,7 @@ MODULES = sorted(set(_named_modules()))
 
 
 def test_the_names_are_found() -> None:
-    assert {"kip30.pipeline.diff", "kip30_conformance.storm"} <= set(MODULES)
+    assert {"kip30.pipeline.compare.diff", "kip30_conformance.storm"} <= set(MODULES)
 
 
 @pytest.mark.parametrize("name", MODULES)

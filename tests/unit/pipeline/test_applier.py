@@ -25,8 +25,8 @@ from kip30.driver import Capability
 from kip30.driver.kit.futures import failed
 from kip30.errors import AuthenticationError, KeyExistsError, KeyMissingError, Kip30Error
 from kip30.names import parse_key
-from kip30.pipeline.applier import MOST_IN_FLIGHT, Applied, Applier, NewRecord, WriteOutcome
-from kip30.pipeline.outcomes import Nonces
+from kip30.pipeline.write.applier import MOST_IN_FLIGHT, Applied, Applier, NewRecord, WriteOutcome
+from kip30.pipeline.write.outcomes import Nonces
 from kip30_conformance.polling import eventually
 from tests.unit.core.trouble import faults, has_arrived
 

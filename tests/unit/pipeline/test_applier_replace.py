@@ -8,7 +8,7 @@ from kip30 import BYTES, PluginLocator, UnsupportedError, Version
 from kip30.driver import Capability
 from kip30.driver.records import Condition
 from kip30.names import parse_key
-from kip30.pipeline.applier import Applied, Applier, NewRecord, Replacement, WriteOutcome
+from kip30.pipeline.write.applier import Applied, Applier, NewRecord, Replacement, WriteOutcome
 from kip30_conformance.driver_faults import wrap
 from tests.unit.core.trouble import faults
 

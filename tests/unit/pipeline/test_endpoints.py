@@ -6,16 +6,16 @@ import pytest
 
 from kip30 import InvalidNameError, StoreError, UnsupportedError, UsageError
 from kip30.driver.scanning import Layout, View
-from kip30.pipeline.endpoints import (
+from kip30.pipeline.run.directory import RunDirectory
+from kip30.pipeline.run.manifest import MANIFEST_NAME
+from kip30.pipeline.stores.config import StoreConfig
+from kip30.pipeline.stores.endpoints import (
     SnapshotEndpoint,
     StoreEndpoint,
     parse_endpoint,
     store_endpoint,
     target_endpoint,
 )
-from kip30.pipeline.manifest import MANIFEST_NAME
-from kip30.pipeline.run_directory import RunDirectory
-from kip30.pipeline.store_config import StoreConfig
 
 CHOSEN = StoreConfig(settings=(("plugin.backend", "embedded"),))
 

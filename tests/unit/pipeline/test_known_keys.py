@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kip30.driver.scanning import Rejected
-from kip30.pipeline.known_keys import Known, KnownKeys, stamp
+from kip30.pipeline.follow.known_keys import Known, KnownKeys, stamp
 
 
 @pytest.fixture

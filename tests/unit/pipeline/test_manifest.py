@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kip30 import StoreError
-from kip30.pipeline.manifest import FORMAT, DataFile, Digest, Manifest, Wave, with_checksum
+from kip30.pipeline.run.manifest import FORMAT, DataFile, Digest, Manifest, Wave, with_checksum
 
 
 def wave(number: int, *spans: int, rows: int = 2, **counts: int) -> Wave:

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from kip30.driver.scanning import Rejected, Row
 from kip30.errors import InvalidNameError
 from kip30.names import MAX_NAME_BYTES, parse_key
-from kip30.pipeline.path_mapping import Lifetime, Mapping, Skipped, kind_of, parents, value_of
+from kip30.pipeline.stores.path_mapping import (
+    Lifetime,
+    Mapping,
+    Skipped,
+    kind_of,
+    parents,
+    value_of,
+)
 
 _PATHS = st.lists(st.sampled_from(["", "a", "b", "é", ".", "..", "\0", "a-b", " "])).map("/".join)
 

@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from kip30 import PluginLocator, UsageError
 from kip30.driver.clock import Clock, SystemClock
-from kip30.pipeline.applier import Applier, NewRecord, WriteOutcome
-from kip30.pipeline.rate_limit import RateLimit, sharers
+from kip30.pipeline.write.applier import Applier, NewRecord, WriteOutcome
+from kip30.pipeline.write.rate_limit import RateLimit, sharers
 
 from .requests import Requests
 

@@ -14,16 +14,16 @@ import pytest
 
 from kip30 import StoreError, UsageError
 from kip30.driver.scanning import Span
-from kip30.pipeline import run_directory
-from kip30.pipeline.checksums import checksum_of
-from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Digest, Wave
-from kip30.pipeline.run_directory import (
+from kip30.pipeline.run import directory as run_directory
+from kip30.pipeline.run.checksums import checksum_of
+from kip30.pipeline.run.directory import (
     RunDirectory,
     check_files,
     read_manifest,
     verify_files,
     write_whole,
 )
+from kip30.pipeline.run.manifest import MANIFEST_NAME, DataFile, Digest, Wave
 from tests.unit.children import exit_status, run_in_child
 
 ARGUMENTS = {"source": "a", "rows": 7, "of": ["x", "y"]}
@@ -31,7 +31,7 @@ ARGUMENTS = {"source": "a", "rows": 7, "of": ["x", "y"]}
 _HOLD = """
 import sys, time
 from pathlib import Path
-from kip30.pipeline.run_directory import RunDirectory
+from kip30.pipeline.run.directory import RunDirectory
 with RunDirectory(Path(sys.argv[1]), "job", {}, resume=len(sys.argv) > 2):
     print("held", flush=True)
     sys.stdin.read()

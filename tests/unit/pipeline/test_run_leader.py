@@ -10,8 +10,8 @@ from kip30 import (
     UnsupportedError,
 )
 from kip30.driver import Capability
-from kip30.pipeline.applier import Applier, NewRecord, WriteOutcome
-from kip30.pipeline.run_leader import RunLeader, service_of
+from kip30.pipeline.write.applier import Applier, NewRecord, WriteOutcome
+from kip30.pipeline.write.run_leader import RunLeader, service_of
 from kip30_conformance.polling import eventually
 from tests.unit.core.trouble import faults
 

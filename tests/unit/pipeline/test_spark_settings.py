@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kip30 import ConfigError, UsageError
-from kip30.pipeline.spark_settings import settings_in, settings_of
+from kip30.pipeline.spark.settings import settings_in, settings_of
 
 _AS_SPARK_READS_IT = """
 # a comment, and

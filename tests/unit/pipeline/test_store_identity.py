@@ -7,11 +7,11 @@ import pytest
 
 from kip30 import PluginLocator, UsageError
 from kip30.driver.scanning import View
-from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, target_endpoint
-from kip30.pipeline.manifest import Digest, Wave
-from kip30.pipeline.run_directory import RunDirectory, read_manifest
-from kip30.pipeline.run_leader import drive, drive_fenced
-from kip30.pipeline.store_identity import identity_of, note_target, open_source, place_of
+from kip30.pipeline.run.directory import RunDirectory, read_manifest
+from kip30.pipeline.run.manifest import Digest, Wave
+from kip30.pipeline.stores.endpoints import StoreEndpoint, parse_endpoint, target_endpoint
+from kip30.pipeline.stores.identity import identity_of, note_target, open_source, place_of
+from kip30.pipeline.write.run_leader import drive, drive_fenced
 
 WAVE = Wave(number=0, spans=(0,), attempts=1, digest=Digest(), counts={}, files=(), seconds=0.0)
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from kip30.pipeline.wakeup import Wakeup, set_by_interrupt
+from kip30.pipeline.run.wakeup import Wakeup, set_by_interrupt
 from kip30_conformance.process_resources import expect_no_more_than, resources_held
 
 LONG = 60.0

@@ -21,11 +21,11 @@ from kip30.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from kip30.pipeline.job_errors import IncompleteRunError, JobFailedError
-from kip30.pipeline.manifest import Digest, Wave
-from kip30.pipeline.progress import NoProgress, WaveProgress
-from kip30.pipeline.run_directory import RunDirectory, read_manifest
-from kip30.pipeline.wave_runner import WaveResult, run_waves
+from kip30.pipeline.run.directory import RunDirectory, read_manifest
+from kip30.pipeline.run.job_errors import IncompleteRunError, JobFailedError
+from kip30.pipeline.run.manifest import Digest, Wave
+from kip30.pipeline.run.progress import NoProgress, WaveProgress
+from kip30.pipeline.run.wave_runner import WaveResult, run_waves
 
 SPANS = [Span(b"%d" % number, 10) for number in range(40)]
 SLOTS = 4

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip30.driver.scanning import Span
-from kip30.pipeline.waves import WAVE_SECONDS, Waves, partitions
+from kip30.pipeline.run.waves import WAVE_SECONDS, Waves, partitions
 
 
 def spans(*rows: int, token: bytes = b"t") -> list[Span]:

@@ -1,0 +1,1 @@
+"""The jobs diff and repair."""

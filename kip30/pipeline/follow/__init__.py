@@ -1,0 +1,1 @@
+"""The job feed: a tail reads changes into a journal, whose rows reach a sink."""

@@ -1,0 +1,1 @@
+"""Sessions of Spark, the data source ``kip30``, and the work of its tasks."""

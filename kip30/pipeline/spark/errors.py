@@ -1,0 +1,58 @@
+"""Failures of a job of Spark, as errors of kip30.
+
+An error of a task arrives in the driver as text: the traceback of the worker. An error of kip30's
+in it is raised again here in its original type.
+"""
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from pyspark.errors import AnalysisException, PySparkException
+
+from kip30 import errors
+from kip30.errors import Kip30Error, PartialWriteError
+from kip30.pipeline.run.job_errors import JobFailedError
+
+_ERROR = re.compile(r"^(?:kip30\.errors\.)(\w+): (.*)$", re.MULTILINE)
+_TEXT_LIMIT = 500
+
+
+@contextmanager
+def translating() -> Generator[None]:
+    """Raise errors of running jobs as those of kip30 that caused them, or as `JobFailedError`.
+
+    An `AnalysisException` stays as it is: the job itself is wrong, and fails whenever it is run.
+    """
+    try:
+        yield
+    except AnalysisException:
+        raise
+    except PySparkException as error:
+        raise translated(str(error)) from error
+    except Exception as error:
+        if type(error).__module__.startswith("py4j"):
+            raise translated(str(error)) from error
+        raise
+
+
+def translated(text: str) -> Exception:
+    """Return the error of kip30 that *text*, of an error of Spark, describes."""
+    found = _ERROR.findall(text)
+    if found:
+        name, message = found[-1]
+        kind: object = getattr(errors, name, None)
+        if (
+            isinstance(kind, type)
+            and issubclass(kind, Kip30Error)
+            and kind is not PartialWriteError
+        ):
+            return kind(message)
+    return JobFailedError(_summary(text))
+
+
+def _summary(text: str) -> str:
+    """Return the last cause in *text*, of a worker's or of Java, or else its first line."""
+    lines = [line.strip().removeprefix("Caused by: ") for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
+    return (causes[-1] if causes else lines[0] if lines else "no reason given")[:_TEXT_LIMIT]

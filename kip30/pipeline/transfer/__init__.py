@@ -1,0 +1,1 @@
+"""The jobs snapshot, restore, migrate and preflight."""

@@ -1,0 +1,1 @@
+"""Writing records in bulk, each with one outcome, and the driver whose term fences the writes."""
