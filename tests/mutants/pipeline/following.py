@@ -49,8 +49,8 @@ FOLLOWING: dict[str, Mutant] = {
         f"{_FEED}::test_p22_a_batch_that_comes_again",
         (
             "write/batch_writer.py",
-            "return self._looks_first or any(",
-            "return self._looks_first and any(",
+            "and (only_own or self._must_look(writes))",
+            "and self._looks_first",
         ),
     ),
     "P22-a-batch-that-comes-again-is-of-another-run": mutant(
@@ -96,7 +96,7 @@ FOLLOWING: dict[str, Mutant] = {
     ),
     "P24-a-gap-is-not-repaired": mutant(
         f"{_TAIL}::test_p24_another_store[embedded]",
-        ("follow/tail.py", "order=-1, listing=True))", "order=-1, listing=False))"),
+        ("follow/tail.py", "order=-1, listing=True, listed", "order=-1, listing=False, listed"),
     ),
     "P24-what-was-deleted-in-a-gap-stays": mutant(
         f"{_TAIL}::test_p24_an_overrun_log",
