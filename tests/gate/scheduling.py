@@ -28,12 +28,18 @@ SLOWEST_FIRST = (
 )
 
 
+ALONE = "tests/test_pipeline_bites.py"
+"""A file whose tests share nothing: each of them starts processes and servers of its own."""
+
+
 class ByServer(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives a process a test file, or a suite of the contract on one store."""
+    """Gives a process a test file, a suite of the contract on one store, or a test of `ALONE`."""
 
     @override
     def _split_scope(self, nodeid: str) -> str:
         file, _, name = nodeid.partition("::")
+        if file == ALONE:
+            return nodeid
         path = PurePath(file)
         if path.parent.name != "conformance":
             return file

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .scheduling import SLOWEST_FIRST
+from .scheduling import ALONE, SLOWEST_FIRST, ByServer
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = """
@@ -93,6 +93,11 @@ def test_tests_with_the_same_servers_share_a_process_and_the_slowest_go_first(
     assert all(places[: len(places) // 6])
 
 
-@pytest.mark.parametrize("place", SLOWEST_FIRST)
+def test_each_mutant_of_the_pipeline_may_run_in_any_process() -> None:
+    test = f"{ALONE}::test_mutant_is_convicted[P01]"
+    assert ByServer._split_scope(ByServer.__new__(ByServer), test) == test
+
+
+@pytest.mark.parametrize("place", [*SLOWEST_FIRST, ALONE])
 def test_each_path_that_is_scheduled_first_exists(place: str) -> None:
     assert (ROOT / place).exists()
