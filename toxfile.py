@@ -1,4 +1,4 @@
-"""What tox reads beside ``tox.ini``: interpreters, servers built beside other work, the last lines.
+"""Plugin of tox: interpreters, servers built beside other work, and the last lines of a run.
 
 * It finds the interpreters that only pyenv knows.
 * The servers that the environments of a run need are installed from its beginning, in the

@@ -1,1 +1,1 @@
-"""How test servers get onto a machine: recipes, and a cache folder that they are made into."""
+"""Installation of test servers: recipes, and the cache folder that holds the results."""

@@ -1,4 +1,4 @@
-"""What can go wrong, in one line each."""
+"""Errors of an installation, each shown in one line."""
 
 
 class InstallationError(Exception):

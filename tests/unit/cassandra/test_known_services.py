@@ -1,4 +1,4 @@
-"""What a client remembers of the services that it has claimed."""
+"""The services that a client has claimed, and remembers."""
 
 import pytest
 
