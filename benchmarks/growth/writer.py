@@ -38,7 +38,7 @@ def fill(storage: Storage[str], size: int) -> None:
 
 
 def join(group: GroupMembership[str], size: int, spot: Spot) -> None:
-    """Have *size* members join."""
+    """Let *size* members join."""
     ids = [f"member-{number:06}" for number in range(size)]
     with ThreadPoolExecutor(1 if spot.embedded else _JOINING) as pool:
         for joined in [pool.submit(group.join, one, VALUE) for one in ids]:

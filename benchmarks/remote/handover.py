@@ -23,7 +23,7 @@ class Pair:
         self._leader.told("elected")
 
     def handover(self, settle_seconds: float) -> float:
-        """Have the leader resign and the other follow; return the milliseconds in between."""
+        """Let the leader resign and the other follow; return the milliseconds in between."""
         self._heir.say("campaign")
         self._heir.told("campaigning")
         time.sleep(settle_seconds)

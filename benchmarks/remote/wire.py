@@ -13,7 +13,7 @@ class Wire(ABC):
 
     @abstractmethod
     def create(self) -> None:
-        """Have the key be there."""
+        """Create the key."""
 
     @abstractmethod
     def write(self, value: str) -> None:
@@ -21,4 +21,4 @@ class Wire(ABC):
 
     @abstractmethod
     def listen(self, heard: Heard) -> None:
-        """Have *heard* called with each value from now on, on some thread."""
+        """Call *heard* with each value from now on, on some thread."""

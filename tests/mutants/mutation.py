@@ -6,5 +6,5 @@ from typing import Any
 
 
 def mutate(driver: object, method: str, mutation: Callable[..., Any]) -> None:
-    """Have *mutation* called instead of *method*, with the sound method as its first argument."""
+    """Replace *method* by *mutation*, whose first argument is the sound method."""
     vars(driver)[method] = partial(mutation, getattr(driver, method))

@@ -31,7 +31,7 @@ class Rotation(ABC):
 
     @abstractmethod
     def apply(self, secret: str) -> None:
-        """Have the servers accept *secret*, and the first one no longer."""
+        """Let the servers accept *secret*, and the first one no longer."""
 
 
 class RotationCases:

@@ -75,7 +75,7 @@ def test_only_one_root_is_pruned(open_client: Open) -> None:
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
-    """Have *work* done when the next claim has read the floor, before it takes the seat.
+    """Call *work* when the next claim has read the floor, before it takes the seat.
 
     On another thread: the one that brings answers must not wait for one.
     """

@@ -22,7 +22,7 @@ OpenRaw = Callable[[str], ScanDriver]
 
 @pytest.fixture(scope="module", autouse=True)
 def raw(admin: Admin) -> Iterator[None]:
-    """Have a keyspace for tables of any shape."""
+    """Create a keyspace for tables of any shape."""
     admin.tell(
         f"CREATE KEYSPACE {KEYSPACE} WITH replication ="
         " {'class': 'SimpleStrategy', 'replication_factor': 1}"

@@ -122,7 +122,7 @@ def test_an_unreachable_store_fails_at_the_connect_step(shell: Shell) -> None:
 
 
 def use(shell: Shell, classname: str, source: str) -> None:
-    """Have *shell* use a variant of the embedded store."""
+    """Let *shell* use a variant of the embedded store."""
     (shell.folder / f"{classname.partition(':')[0]}.py").write_text(source)
     shell.write(
         {

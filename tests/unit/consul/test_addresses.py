@@ -35,7 +35,7 @@ def until() -> float:
 
 
 def _stands_for(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
-    """Have every name stand for as many addresses as there are *ports* here."""
+    """Resolve every name to one address for each of *ports*."""
     found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)) for port in ports]
 
     def look(*_arguments: Any, flags: int = 0, **_more: Any) -> list[Any]:

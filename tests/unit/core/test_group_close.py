@@ -52,7 +52,7 @@ def ids(client: PluginLocator) -> frozenset[str]:
 def replaced(
     driver: MembershipDriver, monkeypatch: pytest.MonkeyPatch, by: Callable[..., Any]
 ) -> list[int]:
-    """Have *by* called in place of `release_many`; return how many claims each call had."""
+    """Call *by* in place of `release_many`; return the number of claims of each call."""
     calls: list[int] = []
 
     def release_many(group: str, claims: Sequence[Claim]) -> list[Future[None]]:

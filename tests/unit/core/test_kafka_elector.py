@@ -100,7 +100,7 @@ def test_an_undecodable_record_is_logged_and_names_no_broker(
 def expect_nobody(
     client: PluginLocator, caplog: pytest.LogCaptureFixture, record: bytes
 ) -> list[str]:
-    """Have a broker, a stranger with *record* and a broker lead; return what is logged of it."""
+    """Let a broker, a stranger with *record* and a broker lead; return what is logged of it."""
     with observing(client) as adapter:
         with led_by_stranger(client, b'{"brokerid": 7}'):
             eventually(lambda: adapter.leader_id == 7)

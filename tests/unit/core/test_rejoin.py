@@ -43,12 +43,12 @@ def lose_session(client: PluginLocator, group: GroupMembership[str]) -> Member:
 
 
 def hold_claims(client: PluginLocator, seconds: float) -> None:
-    """Have the next claim begin *seconds* late."""
+    """Delay the next claim by *seconds*."""
     faults(client).delay("membership.claim", seconds)
 
 
 def hold_back_rejoins(client: PluginLocator) -> None:
-    """Have all claims refused, with nothing done, until the faults are cleared."""
+    """Refuse all claims, with nothing done, until the faults are cleared."""
     faults(client).fail("membership.claim", times=None)
 
 

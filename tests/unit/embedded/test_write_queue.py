@@ -306,7 +306,7 @@ def _status_of_a_write(backend: EmbeddedBackend) -> int:
 
 @contextmanager
 def _raising_on_interrupt() -> Iterator[None]:
-    """Have SIGINT raise KeyboardInterrupt, also where the tests were started with it ignored."""
+    """Let SIGINT raise KeyboardInterrupt, also where the tests were started with it ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

@@ -68,7 +68,7 @@ class Console:
         os.write(self._keys, keys.encode())
 
     def run(self, *command: object, runner: str = "tiny_runner.py", after: str = "") -> None:
-        """Have the shell start a runner of *command*, with what follows in its line."""
+        """Let the shell start a runner of *command*, with what follows in its line."""
         words = [sys.executable, HERE / runner, self.field.folder, LONG, "--", *command]
         self.type(f"{shlex.join(map(str, words))} {after}\n")
 

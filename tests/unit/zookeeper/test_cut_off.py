@@ -77,7 +77,7 @@ def test_a_cut_just_after_a_renewal(ensemble: Ensemble, tick_seconds: float) -> 
 
 
 def occupy(ensemble: Ensemble, clients: ExitStack, count: int) -> tuple[list[Seat], Node]:
-    """Have *count* clients lead for each session timeout, all at the follower that is returned."""
+    """Let *count* clients lead for each session timeout, all at the follower that is returned."""
     leader = ensemble.leader()
     follower, *_ = (node for node in ensemble.nodes if node is not leader)
     rest = [node for node in ensemble.nodes if node is not follower]
@@ -117,7 +117,7 @@ def _operation_seconds() -> float:
 
 
 def renew(seats: Sequence[Seat], within_seconds: float) -> int:
-    """Have all renew their sessions at one moment, and return how many have in that time.
+    """Let all renew their sessions at one moment, and return how many have in that time.
 
     Each does that later than it would have, so that its renewal before that is the last one of
     which the leader of the servers knows.

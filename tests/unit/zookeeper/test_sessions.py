@@ -150,7 +150,7 @@ def _joined(group: GroupMembership[str]) -> Member | None:
 
 
 def _end_session_slowly(ensemble: Ensemble, identity: SessionIdentity) -> None:
-    """Have the server end a session only after other requests, and do not wait for it."""
+    """Let the server end a session only after other requests, and do not wait for it."""
     host, port = ensemble.settings()["zookeeper.connect"].split(":")
     address = host, int(port)
     with socket.create_connection(address) as crowd, socket.create_connection(address) as sock:
