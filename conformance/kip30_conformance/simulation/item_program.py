@@ -91,6 +91,7 @@ class ItemProgram:
                 self.is_stable = self._member.poll(1.0)
                 self._read()
                 if chance.random() < 1 / _SECONDS_BETWEEN_DELAYS and not is_calm():
+                    self.is_stable = False  # a long delay may last beyond the faults
                     simulation().park(chance.expovariate(1 / _DELAY_SECONDS))
                 if chance.random() < 1 / _SECONDS_BETWEEN_WRITES:
                     self._write()
