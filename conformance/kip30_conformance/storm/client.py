@@ -41,6 +41,7 @@ class Client:
         self._limit = times["limit"]
         self._slices = Slices(times["started"], times["slice"])
         self._members = int(times["members"])
+        self._pause_factor = times["pause_factor"]
         self._journal = ProcessJournal(self._folder / "journals", process)
         self._calls = CallTimer(self._journal, self._limit)
         self._over = threading.Event()
@@ -94,6 +95,7 @@ class Client:
             history=self._folder / "history",
             slices=self._slices,
             members=self._members,
+            pause_factor=self._pause_factor,
         )
 
     def _expire(self) -> None:

@@ -173,7 +173,12 @@ class Clients:
 
         The clients have equally many members of the group that divides items, or one more.
         """
-        times = {"limit": timing.limit, "slice": timing.slice, "started": time.monotonic()}
+        times = {
+            "limit": timing.limit,
+            "pause_factor": timing.pause_factor,
+            "slice": timing.slice,
+            "started": time.monotonic(),
+        }
         self.processes = [
             ClientProcess(
                 f"c{number}",

@@ -29,6 +29,7 @@ class ActionContext:
 
     Attributes:
         members: How many members of the group that divides items this process has.
+        pause_factor: As for `Timing`.
     """
 
     process: str
@@ -38,6 +39,7 @@ class ActionContext:
     history: Path
     slices: Slices
     members: int = 0
+    pause_factor: float = 1.0
 
     def rolling(self, kind: str) -> Rolling:
         """Return recorders for one action."""
@@ -62,7 +64,7 @@ class RepeatedAction(ABC):
         self.name = name
         self._limit_seconds = limit_seconds
         self._context = context
-        self._pause = pause_seconds
+        self._pause = pause_seconds * context.pause_factor
         self._random = random.Random(f"{context.process} {name}")  # noqa: S311  to be repeated
         self._values = 0
 
