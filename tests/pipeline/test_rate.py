@@ -16,9 +16,10 @@ from tests.unit.pipeline.test_rate_limit import most_in_a_second
 from .odd_stores import times_beside
 from .store import embedded, write_properties
 
-# So slow that tasks overlap for seconds: on a busy machine their processes start one by one.
-_KEYS = 300
-_RATE = 25
+# Enough for four tasks to share, and so slow that they overlap for seconds: on a busy machine their
+# processes start one by one.
+_KEYS = 800
+_RATE = 80
 
 
 @pytest.fixture(scope="module")
