@@ -1,4 +1,4 @@
-"""The changes between two positions, and what becomes of who waits for them."""
+"""The changes between two positions, and how a caller that waits for them ends."""
 
 import itertools
 import threading
@@ -49,7 +49,7 @@ def test_each_change_of_a_key(
     *found, strange, gone = changes(store, before, store.position())
     assert [one.row and one.row.data for one in found] == [b"1", b"2", b"3", None, b"4", None]
     assert {one.key for one in found} == {b"n/k"}
-    for one in (strange, gone):  # what can be no record is told apart from one that is deleted
+    for one in (strange, gone):  # a key that can be no record, while it is there and afterwards
         assert (one.key, one.row, one.is_record) == (f"/{namespace}/kv/n/=no".encode(), None, False)
     assert strange.rejected is not None
     assert gone.rejected is None
