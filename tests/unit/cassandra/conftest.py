@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from kip30 import PluginLocator, StoreError
+from kip30 import OutcomeUnknownError, PluginLocator, StoreError
 from kip30.config import Written
 from kip30.driver.scanning import ScanDriver, View
 from kip30.runtime.resolution import scanner
@@ -70,10 +70,10 @@ def keyspace(admin: Admin) -> Iterator[str]:
     admin.tell(f"DROP KEYSPACE IF EXISTS {name}")
 
 
-def is_put(client: PluginLocator) -> bool:
-    """Put ``k``; false if the store says that it cannot."""
+def is_set(client: PluginLocator) -> bool:
+    """Set ``k``; false if the store says that it cannot, or does not answer in time."""
     try:
-        client.storage().put("k", "new")
-    except StoreError:
+        client.storage().set("k", "new")
+    except (StoreError, OutcomeUnknownError):
         return False
     return True

@@ -14,7 +14,7 @@ from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 
 from .admin import Admin
-from .conftest import is_put
+from .conftest import is_set
 
 CHECKED: dict[str, Written] = {"plugin.cassandra.create": False}
 READS_A_SECOND = 2
@@ -78,7 +78,7 @@ def test_dropped_tables_are_created_again_and_watches_go_on(
     client.listener_registry().add_value_change_listener("k", heard)
     admin.tell("DROP KEYSPACE vanishing")
     eventually(lambda: heard.events and heard.events[-1].value is None, what="it is gone")
-    eventually(lambda: is_put(client), what="it can be written again")
+    eventually(lambda: is_set(client), what="it can be written again")
     eventually(lambda: heard.events[-1].value == "new", what="and is heard of")
 
 

@@ -10,7 +10,7 @@ from tests.unit.clients import Open, timeouts
 from tests.unit.threads import no_threads
 
 from .admin import Admin
-from .conftest import is_put
+from .conftest import is_set
 
 
 def test_nothing_is_opened(open_client: Open) -> None:
@@ -28,8 +28,8 @@ def test_tables_are_created_again_once_a_thread_can_start(open_client: Open, adm
     admin.tell("DROP KEYSPACE threads")
     with no_threads("kip30"):
         for _ in range(2):
-            assert not is_put(client)
-    eventually(lambda: is_put(client), what="it can be written again")
+            assert not is_set(client)
+    eventually(lambda: is_set(client), what="it can be written again")
 
 
 def test_all_is_closed(open_client: Open) -> None:
