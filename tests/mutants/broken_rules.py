@@ -9,8 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from kip30.driver import Context, Watch
-from kip30.driver.kit.future_chaining import copy
-from kip30.driver.kit.futures import Completed, failed, mapped
+from kip30.driver.kit.futures import Completed, copy, failed, mapped
 from kip30.driver.kit.lazy_future import LazyFuture
 from kip30.driver.lease import Lease
 from kip30.driver.records import (

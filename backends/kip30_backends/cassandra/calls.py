@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from kip30.driver.kit.future_chaining import copy
 from kip30.driver.kit.futures import failed
 from kip30.driver.kit.gate import Gate
+from kip30.driver.kit.operation import Steps
 from kip30.driver.kit.time_left import seconds_left, share
 from kip30.driver.kit.timer import Due, Timer
 from kip30.errors import Kip30Error, OutcomeUnknownError
@@ -120,13 +120,13 @@ class Ask(NamedTuple, Generic[T]):
 
     Attributes:
         statement: The statement to send.
-        read: Reads the answer; it may return a future, if another request must follow.
+        read: Reads the answer.
         writes: Whether the request may change anything.
         scans: Whether it passes many rows, so that deletions may make it fail.
     """
 
     statement: Statement
-    read: Callable[[Answer], T | Future[T]]
+    read: Callable[[Answer], T]
     writes: bool = False
     scans: bool = False
 
@@ -250,9 +250,7 @@ class Call(Future[T]):
         except Exception as error:  # noqa: BLE001  a future carries every error
             self._fail(error)
             return
-        if isinstance(result, Future):
-            cast("Future[T]", result).add_done_callback(lambda last: copy(last, self))
-        elif self.set_running_or_notify_cancel():
+        if self.set_running_or_notify_cancel():
             self.set_result(result)
 
     def _was_silent(self, number: int, node: Any) -> None:
@@ -387,6 +385,16 @@ class Calls:
             call.close()
         call.start()
         return call
+
+    def read(self, statement: Statement, until: float) -> Steps[Answer]:
+        """Send a statement that changes nothing, and return its answer."""
+        answer: Answer = yield self.send(Ask(statement, itself), until)
+        return answer
+
+    def write(self, statement: Statement, until: float) -> Steps[Answer]:
+        """Send a statement that may change something, and return its answer."""
+        answer: Answer = yield self.send(Ask(statement, itself, writes=True), until)
+        return answer
 
     def close(self) -> None:
         """End all requests, and accept no more."""

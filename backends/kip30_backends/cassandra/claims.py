@@ -3,19 +3,19 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
 from kip30.driver import Context
 from kip30.driver.kit import refusals
-from kip30.driver.kit.future_chaining import all_of, attempt, or_unknown, then
-from kip30.driver.kit.futures import Completed, fail, failed, mapped, succeed
+from kip30.driver.kit.futures import all_of
+from kip30.driver.kit.operation import Steps, begun, settling
 from kip30.driver.records import Claim, Entry
 from kip30.errors import ClosedError
-from kip30_backends.cassandra.calls import Answer, Ask, Calls
-from kip30_backends.cassandra.errors import closed
+from kip30_backends.cassandra.calls import Answer, Calls
+from kip30_backends.cassandra.client.connections import Statement
 from kip30_backends.cassandra.partition_queue import ClaimQueues, Work
 from kip30_backends.cassandra.session import (
     ClaimBatch,
@@ -77,24 +77,24 @@ class Claims:
         found = self.sessions.find(claim_row, nonce)
         return None if found is None else self._claim(claim_row.name, *found)
 
-    def taken(self, holding: Holding, until: float) -> Future[Claim | None]:
+    def taken(self, holding: Holding, until: float) -> Steps[Claim | None]:
         """Return the claim of *holding*, whose row exists; None if it has been lost meanwhile.
 
         If the backend was closed meanwhile, the row is deleted.
         """
-        name = holding.claim_row.name
-        try:
-            session = self.sessions.current()
-        except ClosedError:
-            return then(or_unknown(self._deleted(holding, until)), lambda _: failed(closed()))
-        if self.sessions.holds(session, holding):
-            return Completed(self._claim(name, session, holding))
-
-        def renewed(is_there: bool) -> Future[Claim | None]:  # noqa: FBT001  a future's result
-            return self.taken(holding, until) if is_there else Completed(None)
-
-        renewal = self._write(holding, holding.entry, until)
-        return then(or_unknown(renewal), renewed)
+        while True:
+            try:
+                session = self.sessions.current()
+            except ClosedError:
+                with settling():
+                    yield from self._deleted(holding, until)
+                raise
+            if self.sessions.holds(session, holding):
+                return self._claim(holding.claim_row.name, session, holding)
+            with settling():
+                is_there = yield from self._write(holding, holding.entry, until)
+            if not is_there:
+                return None
 
     def replace(self, claim: Claim, nonce: str, data: bytes) -> Future[Claim | None]:
         """Replace the record of *claim*; None if the claim is gone.
@@ -104,18 +104,16 @@ class Claims:
         holding: Holding = claim.handle
         entry = Entry(holding.entry.version, nonce, data)
 
-        def work(until: float) -> Future[Claim | None]:
+        def replaced(until: float) -> Steps[Claim | None]:
             if not holding.has_now(claim.entry.nonce):
-                return failed(refusals.other_record(claim.name))
+                raise refusals.other_record(claim.name)
             # Before it is sent: if its answer is lost, the row may have either nonce.
             holding.doubtful[nonce] = entry
-            return then(self._write(holding, entry, until), replaced)
-
-        def replaced(is_there: bool) -> Future[Claim | None]:  # noqa: FBT001  a future's result
+            is_there = yield from self._write(holding, entry, until)
             new = claim._replace(entry=entry, order=self._calls.orders.stamp())
-            return Completed(new if is_there else None)
+            return new if is_there else None
 
-        return self.in_turn(holding.claim_row.place, work)
+        return self.in_turn(holding.claim_row.place, replaced)
 
     def give_up(self, claim: Claim) -> Future[None]:
         """Delete the row of *claim*, if it is still the claim's."""
@@ -123,13 +121,15 @@ class Claims:
         self.sessions.forget(holding)
         return self.delete(holding)
 
-    def clear(self, nonce: str, version: int, until: float) -> Future[None] | None:
-        """Delete the row of a claim if an ended session of this client left it; None if not.
+    def cleared(self, nonce: str, version: int, until: float) -> Steps[bool]:
+        """Delete the row of a claim if an ended session of this client left it; return whether.
 
         To be called in the turn of that place.
         """
         left = self.sessions.former(nonce, version)
-        return None if left is None else self._deleted(left, until)
+        if left is not None:
+            yield from self._deleted(left, until)
+        return left is not None
 
     def delete(self, holding: Holding, until: float = math.inf) -> Future[None]:
         """Delete a row if it is still this client's, whether or not the session has ended."""
@@ -162,50 +162,42 @@ class Claims:
     def _renewed(self, batch: ClaimBatch) -> Future[ClaimBatch]:
         """Renew the claims of one place; return those that are gone."""
 
-        def work(until: float) -> Future[ClaimBatch]:
+        def renewed(until: float) -> Steps[ClaimBatch]:
             # Claims that were given up while this waited for its turn must not be renewed.
             return self._renew([one for one in batch if self.sessions.is_held(one)], until)
 
         until = time.monotonic() + self._renewal_seconds
-        return self.in_turn(batch[0].claim_row.place, work, until, behind=_OTHERS_FIRST)
+        return self.in_turn(batch[0].claim_row.place, renewed, until, behind=_OTHERS_FIRST)
 
-    def _renew(self, batch: ClaimBatch, until: float) -> Future[ClaimBatch]:
+    def _renew(self, batch: ClaimBatch, until: float) -> Steps[ClaimBatch]:
         """Renew all together; if that is refused, retry in halves, to find those that are gone."""
         if not batch:
-            return Completed(())
+            return ()
         if len(batch) == 1:
             (one,) = batch
-            renewal = self._write(one, one.entry, until)
-            return mapped(renewal, lambda is_there: () if is_there else batch)
+            is_there = yield from self._write(one, one.entry, until)
+            return () if is_there else batch
         sent_at, beat = self.now(), self._calls.revisions.next()
         nonces = {one.entry.nonce for one in batch}
+        answer = yield from self._sent_together(
+            [self.table.write(one.claim_row, one.entry, one.entry.nonce, beat) for one in batch],
+            until,
+        )
+        if not answer.applied and not nonces <= _written(answer, beat):
+            half = len(batch) // 2
+            gone = yield from self._renew(batch[:half], until)
+            return [*gone, *(yield from self._renew(batch[half:], until))]
+        for one in batch:
+            one.renewed(one.entry, sent_at)
+        return ()
 
-        def read(answer: Answer) -> ClaimBatch | Future[ClaimBatch]:
-            if not answer.applied and not nonces <= _written(answer, beat):
-                return self._renew_halves(batch, until)
-            for one in batch:
-                one.renewed(one.entry, sent_at)
-            return ()
-
-        statements = [
-            self.table.write(one.claim_row, one.entry, one.entry.nonce, beat) for one in batch
-        ]
-        together = self._calls.statements.batch(statements)
-        return self._calls.send(Ask(together, read, writes=True), until)
-
-    def _renew_halves(self, batch: ClaimBatch, until: float) -> Future[ClaimBatch]:
-        half = len(batch) // 2
-
-        def go_on(gone: ClaimBatch) -> Future[ClaimBatch]:
-            return mapped(self._renew(batch[half:], until), lambda more: [*gone, *more])
-
-        return then(self._renew(batch[:half], until), go_on)
-
-    def _write(self, holding: Holding, entry: Entry, until: float) -> Future[bool]:
+    def _write(self, holding: Holding, entry: Entry, until: float) -> Steps[bool]:
         """Write *entry* over the row of *holding*; false if that is gone."""
-        sent_at, beat = self.now(), self._calls.revisions.next()
-
-        def read(answer: Answer) -> bool | Future[bool]:
+        is_new = entry.nonce != holding.entry.nonce
+        while True:
+            sent_at, beat = self.now(), self._calls.revisions.next()
+            statement = self.table.write(holding.claim_row, entry, holding.entry.nonce, beat)
+            answer = yield from self._calls.write(statement, until)
             if answer.applied or entry.nonce in _written(answer, beat):
                 holding.renewed(entry, sent_at)
                 return True
@@ -214,36 +206,27 @@ class Claims:
             # An earlier replacement has arrived after all. Whether this one comes after that, its
             # caller knows.
             if is_new:
-                return failed(refusals.other_record(holding.claim_row.name))
-            return self._write(holding, holding.entry, until)
+                raise refusals.other_record(holding.claim_row.name)
+            entry = holding.entry
 
-        is_new = entry.nonce != holding.entry.nonce
-        statement = self.table.write(holding.claim_row, entry, holding.entry.nonce, beat)
-        return self._calls.send(Ask(statement, read, writes=True), until)
-
-    def _deleted_together(self, batch: ClaimBatch, until: float) -> Future[None]:
+    def _deleted_together(self, batch: ClaimBatch, until: float) -> Steps[None]:
         """Delete the claims of one place together; one by one if some are not this client's."""
-        if len(batch) == 1:
-            return self._deleted(batch[0], until)
+        if len(batch) > 1:
+            deletions = [self.table.delete(one.claim_row, one.entry) for one in batch]
+            if (yield from self._sent_together(deletions, until)).applied:
+                return
+        yield all_of([begun(self._deleted(one, until)) for one in batch])
 
-        def read(answer: Answer) -> Future[None] | None:
-            if answer.applied:
-                return None
-            return all_of([self._deleted(one, until) for one in batch])
-
-        statements = [self.table.delete(one.claim_row, one.entry) for one in batch]
-        together = self._calls.statements.batch(statements)
-        return self._calls.send(Ask(together, read, writes=True), until)
-
-    def _deleted(self, holding: Holding, until: float) -> Future[None]:
-        def read(answer: Answer) -> Future[None] | None:
+    def _deleted(self, holding: Holding, until: float) -> Steps[None]:
+        while True:
+            statement = self.table.delete(holding.claim_row, holding.entry)
+            answer = yield from self._calls.write(statement, until)
             self._calls.orders.stamp()
             if answer.applied or not _resolved(holding, answer):
-                return None
-            return self._deleted(holding, until)
+                return
 
-        statement = self.table.delete(holding.claim_row, holding.entry)
-        return self._calls.send(Ask(statement, read, writes=True), until)
+    def _sent_together(self, statements: Sequence[Statement], until: float) -> Steps[Answer]:
+        return self._calls.write(self._calls.statements.batch(statements), until)
 
 
 def _found(answer: Answer) -> str | None:
@@ -263,38 +246,4 @@ def _resolved(holding: Holding, answer: Answer) -> bool:
     if found is None:
         return False
     holding.entry = found
-    return True
-
-
-def insist(once: Callable[[], Future[T | None]]) -> Future[T]:
-    """Return the first result of *once* that is not None; until then it is called again.
-
-    This takes any number of calls: futures that each wait for the next would nest as deep.
-    """
-    target: Future[T] = Future()
-
-    def go_on(done: Future[T | None]) -> None:
-        if not _has_ended(done, target):
-            try_()
-
-    def try_() -> None:
-        while (done := attempt(once)).done():
-            if _has_ended(done, target):
-                return
-        done.add_done_callback(go_on)
-
-    try_()
-    return target
-
-
-def _has_ended(done: Future[T | None], target: Future[T]) -> bool:
-    """Pass the result of *done* to *target*, if it has one."""
-    error = done.exception()
-    if error is not None:
-        fail(target, error)
-        return True
-    result = done.result()
-    if result is None:
-        return False
-    succeed(target, result)
     return True

@@ -24,19 +24,18 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
 from kip30.driver.kit import refusals
-from kip30.driver.kit.future_chaining import gathered, then
-from kip30.driver.kit.futures import Completed, mapped
+from kip30.driver.kit.futures import gathered
+from kip30.driver.kit.operation import Steps, begun
 from kip30.driver.records import Claim, Entry, Fence, HeldByOther, Kind, Pruned, Snapshot, Version
 from kip30.errors import OutcomeUnknownError, StoreError, UnavailableError
-from kip30_backends.cassandra.calls import Answer, Ask, Calls, is_applied
-from kip30_backends.cassandra.claims import Claims, insist
+from kip30_backends.cassandra.calls import Ask, Calls, rows_of
+from kip30_backends.cassandra.claims import Claims
 from kip30_backends.cassandra.client.connections import FIRST, Row
 from kip30_backends.cassandra.session import ClaimRow, Holding
 from kip30_backends.cassandra.target_states import (
@@ -58,48 +57,32 @@ class Fences:
         """Raise fences with *calls*."""
         self._calls = calls
 
-    def raise_one(self, namespace: str, fence: Fence, until: float) -> Future[None]:
+    def raise_one(self, namespace: str, fence: Fence, until: float) -> Steps[None]:
         """Fence *namespace* for the current leader; `FencedError` if its term has ended."""
         if fence.epoch not in _EPOCHS:
             raise refusals.fenced(fence)
-        noted = self._note(namespace, fence, until)
-        return then(noted, lambda _: self._raised(namespace, fence, fence.epoch - 1, until))
-
-    def raise_all(self, namespaces: Iterable[str], fence: Fence, until: float) -> Future[None]:
-        """Raise the fence of a service in all *namespaces* to a future epoch."""
-        begun = [self._raised(one, fence, fence.epoch - 1, until) for one in namespaces]
-        return mapped(gathered(begun), lambda _: None)
-
-    def _note(self, namespace: str, fence: Fence, until: float) -> Future[None]:
         calls = self._calls
-
-        def read(answer: Answer) -> None:
-            if not answer.applied:
-                raise refusals.fenced(fence)
-
-        statement = calls.statements.bind(
+        note = calls.statements.bind(
             "fence_off", {namespace}, calls.root, fence.service, fence.epoch
         )
-        return calls.send(Ask(statement, read, writes=True), until)
+        if not (yield from calls.write(note, until)).applied:
+            raise refusals.fenced(fence)
+        yield from self._raise(namespace, fence, until)
 
-    def _raised(
-        self, namespace: str, fence: Fence, guess: int | None, until: float
-    ) -> Future[None]:
-        """Raise one fence, expected to be at *guess*, unless it is already as high."""
+    def raise_all(self, namespaces: Iterable[str], fence: Fence, until: float) -> Steps[None]:
+        """Raise the fence of a service in all *namespaces* to a future epoch."""
+        yield gathered([begun(self._raise(one, fence, until)) for one in namespaces])
+
+    def _raise(self, namespace: str, fence: Fence, until: float) -> Steps[None]:
+        """Raise one fence, expected to be at the epoch before, unless it is already as high."""
         calls, (service, epoch) = self._calls, fence
-
-        def read(answer: Answer) -> Future[None] | None:
-            if answer.applied:
-                return None
-            met = height(answer.rows[0], service)
-            if met is None or met < epoch:
-                return self._raised(namespace, fence, met, until)
-            return None
-
-        statement = calls.statements.bind(
-            "raise_fence", service, epoch, calls.root, namespace, service, guess
-        )
-        return calls.send(Ask(statement, read, writes=True), until)
+        met: int | None = epoch - 1
+        while met is None or met < epoch:
+            statement = calls.statements.bind(
+                "raise_fence", service, epoch, calls.root, namespace, service, met
+            )
+            answer = yield from calls.write(statement, until)
+            met = epoch if answer.applied else height(answer.rows[0], service)
 
 
 def height(row: Row, service: str) -> int | None:
@@ -141,52 +124,47 @@ class Pruning:
     def prune(self, unused_seconds: float, after: str, *, dry_run: bool) -> Future[Pruned]:
         """Check the services behind the token *after*. See `kip30.driver.Backend.prune`."""
         self._calls.gate.check()
-        until = self._calls.until()
         oldest = (time.time() - unused_seconds) * _MICROSECONDS if unused_seconds else float("inf")
+        return begun(self._prune(oldest, after, self._calls.until(), dry_run=dry_run))
 
-        def read(answer: Answer) -> Future[Pruned]:
-            left = _remains_of(answer.rows, self._calls.root, oldest)
-            now = left[:_AT_ONCE]
-            reached = _reached(answer.rows, now if len(left) > _AT_ONCE else ())
-            if dry_run or not now:
-                return Completed(_outcome([True] * len(now), reached))
-            return mapped(self._remove(now, until), partial(_outcome, reached=reached))
-
+    def _prune(self, oldest: float, after: str, until: float, *, dry_run: bool) -> Steps[Pruned]:
         statement = self._calls.statements.bind("walk_leaders", int(after or FIRST), _ROWS)
-        return self._calls.send(Ask(statement, read, scans=True), until)
+        rows: Sequence[Row] = yield self._calls.send(Ask(statement, rows_of, scans=True), until)
+        left = _remains_of(rows, self._calls.root, oldest)
+        now = left[:_AT_ONCE]
+        reached = _reached(rows, now if len(left) > _AT_ONCE else ())
+        removed = [True] * len(now)
+        if now and not dry_run:
+            removed = yield from self._remove(now, until)
+        return Pruned({Kind.SERVICE: sum(removed)}, reached)
 
-    def _remove(self, some: Sequence[_ServiceRemains], until: float) -> Future[list[bool]]:
+    def _remove(self, some: Sequence[_ServiceRemains], until: float) -> Steps[list[bool]]:
         """Return which of *some* were removed; those claimed meanwhile are not."""
         # Fences are raised by one: a client that has not noted them must not lead with that epoch.
-        floor = 1 + max(one.epoch for one in some)
-        raised = self._raise_floor(floor, None, until)
-        return then(raised, lambda _: gathered([self._remove_one(one, until) for one in some]))
+        yield from self._raise_floor(1 + max(one.epoch for one in some), until)
+        removed: list[bool] = yield gathered([begun(self._remove_one(one, until)) for one in some])
+        return removed
 
-    def _raise_floor(self, floor: int, guess: int | None, until: float) -> Future[None]:
+    def _raise_floor(self, floor: int, until: float) -> Steps[None]:
         calls = self._calls
+        met: int | None = None
+        while met is None or met < floor:
+            statement = calls.statements.bind("raise_floor", floor, calls.root, NO_NAME, met)
+            answer = yield from calls.write(statement, until)
+            met = floor if answer.applied else answer.rows[0].get("epoch")
 
-        def read(answer: Answer) -> Future[None] | None:
-            met: int | None = None if answer.applied else answer.rows[0].get("epoch")
-            if answer.applied or (met is not None and met >= floor):
-                return None
-            return self._raise_floor(floor, met, until)
-
-        statement = calls.statements.bind("raise_floor", floor, calls.root, NO_NAME, guess)
-        return calls.send(Ask(statement, read, writes=True), until)
-
-    def _remove_one(self, left: _ServiceRemains, until: float) -> Future[bool]:
+    def _remove_one(self, left: _ServiceRemains, until: float) -> Steps[bool]:
         fence = Fence(left.service, left.epoch + 1)
-        raised = self._fences.raise_all(left.fenced, fence, until)
-        return then(raised, lambda _: self._delete(left, until))
+        yield from self._fences.raise_all(left.fenced, fence, until)
+        return (yield from self._delete(left, until))
 
-    def _delete(self, left: _ServiceRemains, until: float) -> Future[bool]:
+    def _delete(self, left: _ServiceRemains, until: float) -> Steps[bool]:
         bind, where = self._calls.statements.bind, (self._calls.root, left.service)
         both = [
             bind("prune_leaders", *where, left.epoch, set(left.fenced) or None),
             bind("prune_seat", *where, left.creation),
         ]
-        statement = self._calls.statements.batch(both)
-        return self._calls.send(Ask(statement, is_applied, writes=True), until)
+        return (yield from self._calls.write(self._calls.statements.batch(both), until)).applied
 
 
 def _remains_of(rows: Sequence[Row], root: str, oldest: float) -> list[_ServiceRemains]:
@@ -216,10 +194,6 @@ def _reached(rows: Sequence[Row], some: Sequence[_ServiceRemains]) -> str:
     return str(rows[-1]["ring"]) if len(rows) == _ROWS else ""
 
 
-def _outcome(removed: Sequence[bool], reached: str) -> Pruned:
-    return Pruned({Kind.SERVICE: sum(removed)}, reached)
-
-
 _LAST_EPOCH = 2**63 - 1
 # Of a row found, not written now: too old to be valid before it is renewed.
 _LONG_AGO = float("-inf")
@@ -234,6 +208,9 @@ class _Bid(NamedTuple):
     def holding(self, epoch: int, sent_at: float) -> Holding:
         return Holding(self.claim_row, Entry(Version(epoch), self.nonce, self.data), sent_at)
 
+
+_Attempt: TypeAlias = Steps[Claim | HeldByOther | None]
+"""An attempt to claim a service; its result is None if the claim must be retried."""
 
 _MOST_KNOWN = 1000
 
@@ -297,141 +274,123 @@ class CassandraElection(ElectionDriver):
         self._calls.gate.check()
         claim_row = ClaimRow("leaders", service, candidate)
 
-        def work(until: float) -> Future[Claim | HeldByOther]:
+        def claimed(until: float) -> Steps[Claim | HeldByOther]:
             again = self._claims.held_already(claim_row, nonce)
             if again is not None:
-                return Completed(again)
+                return again
             self._claims.sessions.current()
             bid = _Bid(claim_row, nonce, data, until)
-            return insist(partial(self._try, bid))
+            while (outcome := (yield from self._try(bid))) is None:
+                pass
+            return outcome
 
-        return self._claims.in_turn(claim_row.place, work)
+        return self._claims.in_turn(claim_row.place, claimed)
 
     @override
     def release(self, service: str, claim: Claim) -> Future[None]:
         self._calls.gate.check()
-        return mapped(self._claims.give_up(claim), partial(self._released, service, claim))
+        return begun(self._release(service, claim))
 
-    def _released(self, service: str, claim: Claim, _: None) -> None:
+    def _release(self, service: str, claim: Claim) -> Steps[None]:
+        yield self._claims.give_up(claim)
         known = self._known.get(service)
         if known.nonce == claim.entry.nonce:
             self._known.put(service, Service(known.epoch, known.fenced))
 
-    def _try(self, bid: _Bid) -> Future[Claim | HeldByOther | None]:
+    def _try(self, bid: _Bid) -> _Attempt:
         """Claim the next epoch; None if the claim must be retried.
 
         If the last term has ended, its fences are raised before.
         """
+        service = bid.claim_row.scope
         if time.monotonic() >= bid.until:
             raise UnavailableError(
-                f"gave up claiming {bid.claim_row.scope!r}: other clients keep writing it;"
-                " nothing was claimed"
+                f"gave up claiming {service!r}: other clients keep writing it; nothing was claimed"
             )
-        known = self._known.get(bid.claim_row.scope)
+        known = self._known.get(service)
         if known.epoch == _LAST_EPOCH:
-            self._known.forget(bid.claim_row.scope)  # it may be repaired meanwhile
-            raise StoreError(_forged(bid.claim_row.scope))
+            self._known.forget(service)  # it may be repaired meanwhile
+            raise StoreError(_forged(service))
         if known.epoch is None or known.epoch == NO_EPOCH:
-            return self._first(bid, known)
-        if not known.fenced:
-            return self._take(bid, known, known.epoch + 1)
-        if known.candidate is not None:
-            return self._look(bid)
-        fence = Fence(bid.claim_row.scope, known.epoch + 1)
-        raised = self._fences.raise_all(known.fenced, fence, bid.until)
-        return then(raised, lambda _: self._take(bid, known, fence.epoch))
+            return (yield from self._first(bid, known))
+        if known.fenced and known.candidate is not None:
+            return (yield from self._look(bid))
+        fence = Fence(service, known.epoch + 1)
+        if known.fenced:
+            yield from self._fences.raise_all(known.fenced, fence, bid.until)
+        return (yield from self._take(bid, known, fence.epoch))
 
-    def _first(self, bid: _Bid, known: Service) -> Future[Claim | HeldByOther | None]:
+    def _first(self, bid: _Bid, known: Service) -> _Attempt:
         """Take the epoch above those of pruned services, once the service is marked."""
         if known.creation is None:
-            return self._initialise_service(bid, known)
+            return (yield from self._initialise_service(bid, known))
         calls = self._calls
-
-        def read(answer: Answer) -> Future[Claim | HeldByOther | None]:
-            floor = service_of(answer.rows).epoch or NO_EPOCH
-            if floor == _LAST_EPOCH:
-                raise StoreError(_forged(NO_NAME))
-            return self._take(bid, known, floor + 1)
-
         statement = calls.statements.bind("read_floor", calls.root, NO_NAME)
-        return calls.send(Ask(statement, read), bid.until)
+        answer = yield from calls.read(statement, bid.until)
+        floor = service_of(answer.rows).epoch or NO_EPOCH
+        if floor == _LAST_EPOCH:
+            raise StoreError(_forged(NO_NAME))
+        return (yield from self._take(bid, known, floor + 1))
 
-    def _initialise_service(self, bid: _Bid, known: Service) -> Future[Claim | HeldByOther | None]:
+    def _initialise_service(self, bid: _Bid, known: Service) -> _Attempt:
         """Mark a service that had no leader yet, or read its state."""
-        calls, creation, where = (
-            self._calls,
-            secrets.randbits(62),
-            (self._calls.root, bid.claim_row.scope),
-        )
+        calls, where = self._calls, (self._calls.root, bid.claim_row.scope)
+        creation = secrets.randbits(62)
         asked_at = calls.orders.stamp()
-
-        def read(answer: Answer) -> Future[Claim | HeldByOther | None]:
-            created = Service(NO_EPOCH, creation=creation)
-            met = created if answer.applied else service_of(answer.rows)
-            self._known.put(bid.claim_row.scope, met)
-            return self._decide(bid, asked_at, met)
-
         begin = calls.statements.bind("begin_leaders", *where, known.epoch, None)
-        both = calls.statements.batch(
-            [begin, calls.statements.bind("create_seat", creation, *where)]
-        )
-        return calls.send(Ask(both, read, writes=True), bid.until)
+        create = calls.statements.bind("create_seat", creation, *where)
+        answer = yield from calls.write(calls.statements.batch([begin, create]), bid.until)
+        created = Service(NO_EPOCH, creation=creation)
+        met = created if answer.applied else service_of(answer.rows)
+        self._known.put(bid.claim_row.scope, met)
+        return (yield from self._decide(bid, asked_at, met))
 
-    def _take(self, bid: _Bid, known: Service, epoch: int) -> Future[Claim | HeldByOther | None]:
+    def _take(self, bid: _Bid, known: Service, epoch: int) -> _Attempt:
         """Take the seat if it is empty, and the epoch and the fences are those that are *known*."""
-        calls, claims = self._calls, self._claims
+        calls, claims, service = self._calls, self._claims, bid.claim_row.scope
         asked_at, sent_at = calls.orders.stamp(), claims.now()
-
-        def read(answer: Answer) -> Future[Claim | HeldByOther | None]:
-            if not answer.applied:
-                met = service_of(answer.rows)
-                self._known.put(bid.claim_row.scope, met)
-                if not answer.is_last and met.admits(known):
-                    raise OutcomeUnknownError("a claim that was not answered may be granted yet")
-                return self._decide(bid, asked_at, met)
-            new = Service(epoch, known.fenced, bid.claim_row.name, bid.nonce, bid.data)
-            self._known.put(bid.claim_row.scope, new)
-            return self._taken(bid, new, sent_at)
-
-        where = (calls.root, bid.claim_row.scope)
+        fenced = set(known.fenced) or None
         advance = calls.statements.bind(
-            "advance_leaders", epoch, *where, known.epoch, set(known.fenced) or None
+            "advance_leaders", epoch, calls.root, service, known.epoch, fenced
         )
-        seat = claims.table.take(
-            bid.claim_row, bid.nonce, bid.data, calls.revisions.next(), known.creation
-        )
-        statement = calls.statements.batch([advance, seat])
-        return calls.send(Ask(statement, read, writes=True), bid.until)
+        beat = calls.revisions.next()
+        seat = claims.table.take(bid.claim_row, bid.nonce, bid.data, beat, known.creation)
+        answer = yield from calls.write(calls.statements.batch([advance, seat]), bid.until)
+        if answer.applied:
+            new = Service(epoch, known.fenced, bid.claim_row.name, bid.nonce, bid.data)
+            self._known.put(service, new)
+            return (yield from self._taken(bid, new, sent_at))
+        met = service_of(answer.rows)
+        self._known.put(service, met)
+        if not answer.is_last and met.admits(known):
+            raise OutcomeUnknownError("a claim that was not answered may be granted yet")
+        return (yield from self._decide(bid, asked_at, met))
 
-    def _decide(self, bid: _Bid, asked_at: int, met: Service) -> Future[Claim | HeldByOther | None]:
+    def _decide(self, bid: _Bid, asked_at: int, met: Service) -> _Attempt:
         """Continue from the state found: this client's claim, another client's, or none."""
+        service = bid.claim_row.scope
         if not met.is_readable:
-            self._known.forget(bid.claim_row.scope)  # it may be removed meanwhile
-            checked(unreadable(seat_of(bid.claim_row.scope)))
+            self._known.forget(service)  # it may be removed meanwhile
+            checked(unreadable(seat_of(service)))
         if met.candidate is None:
-            return Completed(None)
-        cleared = self._claims.clear(met.nonce, met.epoch or 0, bid.until)
-        if cleared is not None:
-            return mapped(cleared, lambda _: None)
+            return None
+        if (yield from self._claims.cleared(met.nonce, met.epoch or 0, bid.until)):
+            return None
         if met.nonce == bid.nonce:
-            return self._taken(bid, met, _LONG_AGO)
-        return Completed(HeldByOther(Snapshot(asked_at, met.leaders(bid.claim_row.scope))))
+            return (yield from self._taken(bid, met, _LONG_AGO))
+        return HeldByOther(Snapshot(asked_at, met.leaders(service)))
 
-    def _taken(self, bid: _Bid, new: Service, sent_at: float) -> Future[Claim | HeldByOther | None]:
-        taken = self._claims.taken(bid.holding(new.epoch or 0, sent_at), bid.until)
-        return mapped(taken, lambda claim: claim)
+    def _taken(self, bid: _Bid, new: Service, sent_at: float) -> Steps[Claim | None]:
+        return self._claims.taken(bid.holding(new.epoch or 0, sent_at), bid.until)
 
-    def _look(self, bid: _Bid) -> Future[Claim | HeldByOther | None]:
+    def _look(self, bid: _Bid) -> _Attempt:
         """Continue from the state in the store."""
-        calls, asked_at = self._calls, self._calls.orders.stamp()
-
-        def read(answer: Answer) -> Future[Claim | HeldByOther | None]:
-            met = service_of(answer.rows)
-            self._known.put(bid.claim_row.scope, met)
-            return self._decide(bid, asked_at, met)
-
-        statement = calls.statements.bind("read_leaders", calls.root, bid.claim_row.scope)
-        return calls.send(Ask(statement, read), bid.until)
+        calls, service = self._calls, bid.claim_row.scope
+        asked_at = calls.orders.stamp()
+        statement = calls.statements.bind("read_leaders", calls.root, service)
+        met = service_of((yield from calls.read(statement, bid.until)).rows)
+        self._known.put(service, met)
+        return (yield from self._decide(bid, asked_at, met))
 
 
 def _forged(service: str) -> str:

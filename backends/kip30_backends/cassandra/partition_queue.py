@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from kip30.driver.kit.future_chaining import all_of, attempt, copy, when_done
-from kip30.driver.kit.futures import Completed, fail, failed
+from kip30.driver.kit.futures import Completed, all_of, attempt, copy, fail, failed, succeed
+from kip30.driver.kit.operation import Steps, begun
 from kip30.driver.kit.timer import Timer
 from kip30.errors import Kip30Error, OutcomeUnknownError, UnavailableError
 
@@ -172,7 +172,7 @@ def _too_late() -> UnavailableError:
 
 T = TypeVar("T")
 
-Work = Callable[[float], Future[T]]
+Work = Callable[[float], Steps[T]]
 """The work of one turn; it is called with its deadline."""
 
 
@@ -207,8 +207,8 @@ class ClaimQueues:
         return all_of([self.take(place, _nothing, until) for place in self._queues.places()])
 
 
-def _nothing(_until: float) -> Future[None]:
-    return Completed(None)
+def _nothing(_until: float) -> Steps[None]:
+    yield Completed(None)
 
 
 def _next(queue: deque[_Turn]) -> list[_Turn]:
@@ -217,12 +217,16 @@ def _next(queue: deque[_Turn]) -> list[_Turn]:
 
 def _taken(_place: object, turns: Sequence[_Turn], until: float) -> Future[Sequence[_Turn]]:
     (turn,) = turns
+    return begun(_done(turn, until))
 
-    def ended(done: Future[Any]) -> Future[Sequence[_Turn]]:
-        copy(done, turn.answer)
-        return Completed(())
 
-    return when_done(turn.work(until), ended)
+def _done(turn: _Turn, until: float) -> Steps[Sequence[_Turn]]:
+    """Do the work of *turn*; none must be retried."""
+    try:
+        succeed(turn.answer, (yield from turn.work(until)))
+    except Exception as error:  # noqa: BLE001  a future carries any error
+        fail(turn.answer, error)
+    return ()
 
 
 _Job = tuple[Callable[[], Future[Any]], Future[Any]]

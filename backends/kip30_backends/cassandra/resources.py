@@ -13,8 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from kip30.driver import Context
 from kip30.driver.kit import fork_safety
-from kip30.driver.kit.future_chaining import attempt, copy
-from kip30.driver.kit.futures import Completed, fail
+from kip30.driver.kit.futures import Completed, attempt, copy, fail
 from kip30.driver.kit.lifecycle import CloseOnce, close_on_thread, end_all, on_thread_of
 from kip30.driver.kit.thread_start import started
 from kip30.driver.kit.timer import Timer

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 
-from kip30.driver.kit.future_chaining import attempt, copy
-from kip30.driver.kit.futures import failed
+from kip30.driver.kit.futures import attempt, copy, failed
 from kip30.driver.records import Snapshot, Target
 from kip30.errors import UnavailableError
 

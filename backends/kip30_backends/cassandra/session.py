@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from kip30.driver import Context
 from kip30.driver.kit.batch_splitting import parts
-from kip30.driver.kit.future_chaining import all_of
+from kip30.driver.kit.futures import all_of
 from kip30.driver.kit.timer import Timer
 from kip30.driver.lease import LATE, Lease
 from kip30.driver.records import Entry

@@ -19,12 +19,12 @@ from typing_extensions import override
 
 from kip30.driver import StorageDriver
 from kip30.driver.kit import refusals
-from kip30.driver.kit.future_chaining import all_of, attempt, gathered, or_unknown, then
-from kip30.driver.kit.futures import Completed, fail, mapped, succeed
+from kip30.driver.kit.futures import all_of, fail, gathered, mapped, succeed
+from kip30.driver.kit.operation import Steps, begun, settling
 from kip30.driver.records import Condition, Entry, Fence, NamePage, Version, Write, new_nonce
 from kip30.errors import DefiniteError, StoreError, UnavailableError
 from kip30.names import Key
-from kip30_backends.cassandra.calls import Answer, Ask, Calls, acknowledged
+from kip30_backends.cassandra.calls import Answer, Ask, Calls
 from kip30_backends.cassandra.client.connections import Row, Statement
 from kip30_backends.cassandra.election import Fences, height
 from kip30_backends.cassandra.partition_queue import PartitionQueues
@@ -75,28 +75,28 @@ class BatchedWrites:
     def _commit(
         self, namespace: str, batch: Sequence[QueuedWrite], until: float
     ) -> Future[Sequence[QueuedWrite]]:
+        return begun(self._committed(namespace, batch, until))
+
+    def _committed(
+        self, namespace: str, batch: Sequence[QueuedWrite], until: float
+    ) -> Steps[Sequence[QueuedWrite]]:
+        """Do *batch*; return the writes that must be sent again."""
         calls, rev = self._calls, self._calls.revisions.next((_TABLE, namespace))
-
-        def read(answer: Answer) -> Future[Sequence[QueuedWrite]]:
-            if answer.applied:
-                self._folds.noted(_TABLE, namespace, _deletions(batch))
-                return _all_done(batch, rev)
-            if answer.is_sure:
-                return self._refused(namespace, batch, answer, until)
-            settled = self._settled(namespace, rev, answer, until)
-            return then(or_unknown(settled), partial(go_on, answer))
-
-        def go_on(answer: Answer, was_done: bool) -> Future[Sequence[QueuedWrite]]:  # noqa: FBT001  a result
-            if was_done:
-                return _all_done(batch, rev)
-            return self._refused(namespace, batch, answer, until)
-
         statements = [one for queued in batch for one in self._bound(queued, rev)]
         batch = [queued for queued in batch if not queued.answer.done()]
         if not batch:
-            return Completed(())
+            return ()
         statement = calls.statements.batch([*statements, *self._marks(namespace, batch, rev)])
-        return calls.send(Ask(statement, read, writes=True), until)
+        answer = yield from calls.write(statement, until)
+        if answer.applied:
+            self._folds.noted(_TABLE, namespace, _deletions(batch))
+            return _all_done(batch, rev)
+        if not answer.is_sure:
+            with settling():
+                was_done = yield from self._settled(namespace, rev, answer, until)
+            if was_done:
+                return _all_done(batch, rev)
+        return (yield from self._refused(namespace, batch, answer, until))
 
     def _bound(self, queued: QueuedWrite, rev: int) -> list[Statement]:
         """Return the statement of *queued*; if none is possible, fail *queued* alone."""
@@ -117,39 +117,31 @@ class BatchedWrites:
             statements.append(bind("mark", rev, str(rev), *where))
         return [*statements, bind("sign", SIGNED_SECONDS, self._name, rev, *where)]
 
-    def _settled(self, namespace: str, rev: int, answer: Answer, until: float) -> Future[bool]:
+    def _settled(self, namespace: str, rev: int, answer: Answer, until: float) -> Steps[bool]:
         """Return whether the batch sent under *rev* was done; if not, it never will be."""
         met = answer.rows[0].get("rev")
         if met is None:
-            begun = self._begin(namespace, until)
-            return then(begun, lambda _: self._barred(namespace, rev, until))
-        if met >= rev:
-            return self._was_done(namespace, rev, until)
-        return self._barred(namespace, rev, until)
+            yield from self._begin(namespace, until)
+        elif met >= rev:
+            return (yield from self._was_done(namespace, rev, until))
+        return (yield from self._barred(namespace, rev, until))
 
-    def _barred(self, namespace: str, rev: int, until: float) -> Future[bool]:
+    def _barred(self, namespace: str, rev: int, until: float) -> Steps[bool]:
         """Raise the revision to *rev*, so that nothing sent under it can be done; or see it done.
 
         A partition without a revision accepts no other one, so it must have been begun.
         """
         bar = self._calls.statements.bind("advance_records", rev, self._calls.root, namespace, rev)
+        if (yield from self._calls.write(bar, until)).applied:
+            return _NOT_DONE
+        return (yield from self._was_done(namespace, rev, until))
 
-        def read(barred: Answer) -> Future[bool]:
-            if barred.applied:
-                return Completed(_NOT_DONE)
-            return self._was_done(namespace, rev, until)
-
-        return self._calls.send(Ask(bar, read, writes=True), until)
-
-    def _was_done(self, namespace: str, rev: int, until: float) -> Future[bool]:
+    def _was_done(self, namespace: str, rev: int, until: float) -> Steps[bool]:
         """Read the signature of this client, and miss no decided write."""
-
-        def read(answer: Answer) -> bool:
-            done = answer.rows[0].get("done") if answer.rows else None
-            return done is not None and done.get(self._name) == rev
-
         statement = self._calls.statements.bind("read_done", self._calls.root, namespace)
-        return self._calls.send(Ask(statement, read), until)
+        rows = (yield from self._calls.read(statement, until)).rows
+        done = rows[0].get("done") if rows else None
+        return done is not None and done.get(self._name) == rev
 
     def _statement(self, queued: QueuedWrite, rev: int) -> Statement:
         key, nonce, data, condition, *_ = queued.write
@@ -161,26 +153,27 @@ class BatchedWrites:
 
     def _refused(
         self, namespace: str, batch: Sequence[QueuedWrite], answer: Answer, until: float
-    ) -> Future[Sequence[QueuedWrite]]:
+    ) -> Steps[Sequence[QueuedWrite]]:
         """Answer the writes that the rows found refuse, and prepare the retry of the others."""
         partition = answer.rows[0]
         rows = {row["name"]: row for row in answer.rows if row.get("name") is not None}
         open_writes = [queued for queued in batch if not _settled_by_rows(queued, rows, partition)]
         if not open_writes:
-            return Completed(())
+            return ()
         self._calls.revisions.observe((_TABLE, namespace), partition.get("rev"))
         if partition.get("rev") is None:
-            return then(self._begin(namespace, until), lambda _: Completed(open_writes))
-        return self._fenced_off(namespace, open_writes, partition, until)
+            yield from self._begin(namespace, until)
+            return open_writes
+        return (yield from self._fenced_off(namespace, open_writes, partition, until))
 
-    def _begin(self, namespace: str, until: float) -> Future[None]:
+    def _begin(self, namespace: str, until: float) -> Steps[Answer]:
         """Give a partition its first revision."""
         statement = self._calls.statements.bind("begin_records", self._calls.root, namespace)
-        return self._calls.send(Ask(statement, acknowledged, writes=True), until)
+        return self._calls.write(statement, until)
 
     def _fenced_off(
         self, namespace: str, batch: Sequence[QueuedWrite], partition: Row, until: float
-    ) -> Future[Sequence[QueuedWrite]]:
+    ) -> Steps[Sequence[QueuedWrite]]:
         """Raise the missing fences that *batch* needs; fail the writes for which that fails."""
         lacking = {
             fence
@@ -188,9 +181,10 @@ class BatchedWrites:
             if (fence := queued.write.fence) and height(partition, fence.service) != fence.epoch
         }
         raised = {
-            fence: attempt(self._fences.raise_one, namespace, fence, until) for fence in lacking
+            fence: begun(self._fences.raise_one(namespace, fence, until)) for fence in lacking
         }
-        return then(all_of([*raised.values()]), lambda _: Completed(_unless_failed(batch, raised)))
+        yield all_of([*raised.values()])
+        return _unless_failed(batch, raised)
 
 
 def _unless_failed(
@@ -267,10 +261,10 @@ def _may_change_names(write: Write) -> bool:
     return write.data is None or write.condition in {Condition.ABSENT, Condition.ANY}
 
 
-def _all_done(batch: Sequence[QueuedWrite], rev: int) -> Future[Sequence[QueuedWrite]]:
+def _all_done(batch: Sequence[QueuedWrite], rev: int) -> Sequence[QueuedWrite]:
     for queued in batch:
         succeed(queued.answer, Version(_version(queued.write, rev)))
-    return Completed(())
+    return ()
 
 
 def _version(write: Write, rev: int) -> int:
@@ -418,8 +412,8 @@ class CassandraStorage(StorageDriver):
         )
         until = self._calls.until()
         ask = Ask(statement, partial(_names, limit), scans=True)
-        read = partial(self._calls.send, ask, until)
-        return self._folds.retried_after_folding(Partition("records", namespace), read, until)
+        place, read = Partition("records", namespace), partial(self._calls.send, ask, until)
+        return begun(self._folds.retried_after_folding(place, read, until))
 
 
 def _parts(keys: Iterable[Key]) -> Iterator[_Part]:

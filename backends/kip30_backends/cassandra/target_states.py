@@ -9,8 +9,9 @@ identify it: a client whose claim has an unknown outcome claims again with the s
 a greater version. Nor does a version: in a cluster that lost all its data they start again.
 """
 
+import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,8 +19,8 @@ from typing import Any, NamedTuple
 
 from kip30.driver.clock import Clock
 from kip30.driver.kit.batch_queue import BatchQueue
-from kip30.driver.kit.future_chaining import all_of, attempt, copy, then, when_done
-from kip30.driver.kit.futures import Completed, mapped, succeed
+from kip30.driver.kit.futures import all_of, fail, mapped, succeed
+from kip30.driver.kit.operation import Steps, begun
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.errors import StoreError
 from kip30_backends.cassandra.calls import Answer, Ask, Calls, itself
@@ -170,43 +171,37 @@ class SharedReads:
     def _serve(self) -> None:
         # A loop, because immediate answers would nest as deep as there are requests.
         while reads := self._queue.take():
-            done = self._read(reads)
+            done = begun(self._read(reads))
             if not done.done():
                 done.add_done_callback(lambda _: self._serve())
                 return
 
-    def _read(self, reads: Sequence[SharedRead]) -> Future[None]:
+    def _read(self, reads: Sequence[SharedRead]) -> Steps[None]:
         """Read *reads* together; if that fails, each alone, because one may fail them all."""
-        if len(reads) == 1:
-            return self._read_alone(reads[0])
+        if len(reads) > 1:
+            with contextlib.suppress(Exception):
+                yield from self._read_together(reads)
+                return
+        yield all_of([begun(self._read_alone(read)) for read in reads])
 
-        def ended(done: Future[None]) -> Future[None]:
-            return done if done.exception() is None else all_of([*map(self._read_alone, reads)])
-
-        return when_done(attempt(self._read_together, reads), ended)
-
-    def _read_together(self, reads: Sequence[SharedRead]) -> Future[None]:
+    def _read_together(self, reads: Sequence[SharedRead]) -> Steps[None]:
         scopes = sorted({read.scope for read in reads})
         statement = self._calls.statements.poll(self._many, self._calls.root, scopes)
-        return self._calls.send(Ask(statement, partial(self._tell, reads)))
-
-    def _tell(self, reads: Sequence[SharedRead], answer: Answer) -> None:
+        answer = yield from self._calls.read(statement, self._calls.until())
         rows = defaultdict[str, list[Row]](list)
         for row in answer.rows:
             rows[row[self._column]].append(row)
         for read in reads:
             succeed(read.answer, answer._replace(rows=rows[read.scope]))
 
-    def _read_alone(self, read: SharedRead) -> Future[None]:
-        def ended(done: Future[Answer]) -> Future[None]:
-            copy(done, read.answer)
-            return Completed(None)
-
-        return when_done(attempt(self._ask, read.scope), ended)
-
-    def _ask(self, scope: str) -> Future[Answer]:
-        statement = self._calls.statements.poll(self._one, self._calls.root, scope)
-        return self._calls.send(Ask(statement, itself))
+    def _read_alone(self, read: SharedRead) -> Steps[None]:
+        try:
+            statement = self._calls.statements.poll(self._one, self._calls.root, read.scope)
+            answer = yield from self._calls.read(statement, self._calls.until())
+        except Exception as error:  # noqa: BLE001  a future carries any error
+            fail(read.answer, error)
+        else:
+            succeed(read.answer, answer)
 
 
 _READS = {
@@ -249,20 +244,20 @@ class States:
         """The greatest order of an answer other than to a watch."""
         return self._calls.orders.last_stamp
 
-    def begin(self, targets: Iterable[Target]) -> tuple[int, Callable[[object], None]]:
-        """Begin to look at *targets*; return the order of that look, and a function that ends it.
+    @contextlib.contextmanager
+    def looking(self, targets: Iterable[Target]) -> Generator[int]:
+        """Enter a block that looks at *targets*; it receives the order of that look.
 
-        Until that is called, `accept` detects what another answer may have overtaken.
+        Until it ends, `accept` detects what another answer may have overtaken.
         """
         some = list(targets)
         for target in some:
             self._overlaps.begin(target)
-
-        def end(_: object) -> None:
+        try:
+            yield self._calls.orders.next()
+        finally:
             for target in some:
                 self._overlaps.end(target)
-
-        return self._calls.orders.next(), end
 
     def accept(self, target: Target, order: int, entries: Mapping[str, Entry]) -> bool:
         """Return whether no overlapping read of *target* found newer *entries*."""
@@ -289,26 +284,31 @@ class States:
         read = partial(self._look, target, ask, number)
         if table is None:
             return read()
-        return self._folds.retried_after_folding(Partition(table, target.scope), read, until)
+        place = Partition(table, target.scope)
+        return begun(self._folds.retried_after_folding(place, read, until))
 
     def _look(
         self, target: Target, ask: Callable[[], Future[Answer]], number: Callable[[], int]
     ) -> Future[Snapshot]:
+        return begun(self._looked(target, ask, number))
+
+    def _looked(
+        self, target: Target, ask: Callable[[], Future[Answer]], number: Callable[[], int]
+    ) -> Steps[Snapshot]:
         """Read *target*; read it again if an overlapping read found something else."""
-        self._overlaps.begin(target)  # before the order: otherwise a whole read might come between
-        order = number()
-
-        def read(answer: Answer) -> Future[Snapshot]:
-            found = entries(target, answer)
-            is_names = target.kind is Kind.NAMESPACE
-            state = Snapshot(order, found) if is_names else snapshot(order, found)
-            if self._overlaps.accept(target, order, state.entries):
-                return Completed(state)
-            return self._look(target, ask, number)
-
-        looking = then(attempt(ask), read)
-        looking.add_done_callback(lambda _: self._overlaps.end(target))
-        return looking
+        # Begun before the order is taken: otherwise a whole read might come between.
+        self._overlaps.begin(target)
+        try:
+            while True:
+                order = number()
+                answer: Answer = yield ask()
+                found = entries(target, answer)
+                is_names = target.kind is Kind.NAMESPACE
+                state = Snapshot(order, found) if is_names else snapshot(order, found)
+                if self._overlaps.accept(target, order, state.entries):
+                    return state
+        finally:
+            self._overlaps.end(target)
 
     def records(
         self, namespace: str, names: Sequence[str], *, surely: bool

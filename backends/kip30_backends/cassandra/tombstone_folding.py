@@ -23,8 +23,8 @@ from itertools import pairwise
 from string import Template
 from typing import Any, NamedTuple, TypeVar
 
-from kip30.driver.kit.future_chaining import then, when_done
 from kip30.driver.kit.futures import fail, succeed
+from kip30.driver.kit.operation import Steps
 from kip30.driver.kit.thread_start import started
 from kip30.driver.records import new_nonce
 from kip30_backends.cassandra.calls import Ask, Calls, acknowledged, rows_of
@@ -232,16 +232,15 @@ class Folds:
 
     def retried_after_folding(
         self, place: Partition, read: Callable[[], Future[T]], until: float
-    ) -> Future[T]:
+    ) -> Steps[T]:
         """Return the result of *read*; if deletions make it fail, fold *place* and retry."""
-
-        def ended(done: Future[T]) -> Future[T]:
-            error = done.exception()
-            if not isinstance(error, DeletionsError):
-                return done
-            return then(self._folded(place, error, until), lambda _: read())
-
-        return when_done(read(), ended)
+        found: T
+        try:
+            found = yield read()
+        except DeletionsError as error:
+            yield self._folded(place, error, until)
+            found = yield read()
+        return found
 
     def _folded(self, place: Partition, error: DeletionsError, until: float) -> Future[None]:
         """Return what is done once *place* was folded; it fails with *error* at the deadline."""

@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 
 from typing_extensions import override
 
-from kip30.driver.kit.future_chaining import gathered, then
-from kip30.driver.kit.futures import Completed, mapped
+from kip30.driver.kit.futures import gathered
+from kip30.driver.kit.operation import Steps, begun
 from kip30.driver.kit.timer import Timer
 from kip30.driver.kit.watch import Sink, WatchHandle
 from kip30.driver.records import Entry, Kind, Snapshot, Target
@@ -91,7 +91,7 @@ class Poll:
         with self._lock:
             self._watchers.discard(watcher)
 
-    def look(self, watchers: Sequence[Watcher]) -> Future[bool]:
+    def look(self, watchers: Sequence[Watcher]) -> Steps[bool]:
         """Poll once, and notify *watchers*; return whether anything was new."""
         raise NotImplementedError
 
@@ -106,7 +106,8 @@ class Poll:
             watchers = list(self._watchers)
             self._looking = bool(watchers)
         if watchers:
-            self._rhythm.limiter.do(partial(self.look, watchers)).add_done_callback(self._looked)
+            looked = self._rhythm.limiter.do(lambda: begun(self.look(watchers)))
+            looked.add_done_callback(self._looked)
 
     def _looked(self, done: Future[bool]) -> None:
         error = done.exception()
@@ -149,12 +150,10 @@ class WholePoll(Poll):
         self._resurrected = resurrected
 
     @override
-    def look(self, watchers: Sequence[Watcher]) -> Future[bool]:
-        def tell(read: Snapshot) -> bool:
-            snapshot = read._replace(entries=self._resurrected.left_out(read.entries))
-            return bool([one for one in watchers if one.take(snapshot)])
-
-        return mapped(self._states.poll(self._target), tell)
+    def look(self, watchers: Sequence[Watcher]) -> Steps[bool]:
+        read: Snapshot = yield self._states.poll(self._target)
+        snapshot = read._replace(entries=self._resurrected.left_out(read.entries))
+        return bool([one for one in watchers if one.take(snapshot)])
 
 
 class _Track:
@@ -191,12 +190,6 @@ class _Track:
         self._seen = mark
 
 
-_Outcome = Future[bool | None]
-"""True if the state that was read was news; None if it must be read again."""
-_Read = Callable[[Sequence[Watcher], bool], Sequence[_Outcome]]
-"""Reads what watchers watch, surely or not."""
-
-
 class NamespacePoll(Poll):
     """Reads the marks of a namespace: one changes with every write, one with its names."""
 
@@ -208,55 +201,55 @@ class NamespacePoll(Poll):
         self._tracks = dict[Kind, _Track]()
 
     @override
-    def look(self, watchers: Sequence[Watcher]) -> Future[bool]:
+    def look(self, watchers: Sequence[Watcher]) -> Steps[bool]:
         newest = self._states.last_stamp
         behind = [one for one in watchers if (known := one.last_state()) and known.order < newest]
-        order, end = self._states.begin([one.target for one in behind])
         with_names = any(one.target.kind is Kind.NAMESPACE for one in watchers)
-        read = self._states.revision(self._namespace, with_names=with_names)
-        compared = then(read, partial(self._compare, watchers, behind, order))
-        compared.add_done_callback(end)
-        return compared
+        with self._states.looking(one.target for one in behind) as order:
+            revision: Revision = yield self._states.revision(self._namespace, with_names=with_names)
+            return (yield from self._compared(watchers, behind, order, revision))
 
-    def _compare(
+    def _compared(
         self,
         watchers: Sequence[Watcher],
         behind: Sequence[Watcher],
         order: int,
         revision: Revision,
-    ) -> Future[bool]:
+    ) -> Steps[bool]:
+        """Deliver what the marks of *revision* show to be new; return whether anything was."""
         values = [one for one in watchers if one.target.kind is Kind.VALUE]
         others = [one for one in watchers if one.target.kind is not Kind.VALUE]
-        reads = [
-            self._catch_up(Kind.VALUE, values, str(revision.number), self._values),
-            self._catch_up(Kind.NAMESPACE, others, revision.names, self._names),
-        ]
-        for without_state, _ in reads:
+        catching_up: list[Future[bool]] = []
+        for kind, some, mark, read in (
+            (Kind.VALUE, values, str(revision.number), self._values),
+            (Kind.NAMESPACE, others, revision.names, self._names),
+        ):
+            track = self._track(kind, some)
+            without_state = track.without_state(some, mark)
             behind = [one for one in behind if one not in without_state]
+            if without_state:
+                outcomes = read(without_state, track.needs_settling_read(mark))
+                catching_up.append(begun(self._caught_up(track, mark, outcomes)))
         for one in behind:
             self._redeliver(one, order)
-        return mapped(gathered([read for _, read in reads]), any)
+        news: list[bool] = yield gathered(catching_up)
+        return any(news)
 
-    def _catch_up(
-        self, kind: Kind, watchers: Sequence[Watcher], mark: str, read: _Read
-    ) -> tuple[set[Watcher], Future[bool]]:
-        """Deliver the state of *mark* to *watchers* without it; return those still without it."""
+    def _track(self, kind: Kind, watchers: Sequence[Watcher]) -> _Track:
         if not watchers:
             self._tracks.pop(kind, None)  # without watchers, nothing is settled
-        track = self._tracks.setdefault(kind, _Track()) if watchers else _Track()
-        without_state = track.without_state(watchers, mark)
+            return _Track()
+        return self._tracks.setdefault(kind, _Track())
 
-        def ended(outcomes: Sequence[bool | None]) -> bool:
-            if None in outcomes:
-                return True
-            track.end(mark)
-            return any(outcomes)
-
-        if not without_state:
-            return set(), Completed(False)  # noqa: FBT003  no news
-        return set(without_state), mapped(
-            gathered(read(without_state, track.needs_settling_read(mark))), ended
-        )
+    def _caught_up(
+        self, track: _Track, mark: str, reads: Sequence[Future[bool | None]]
+    ) -> Steps[bool]:
+        """Return whether anything was new, once *reads* have delivered the state of *mark*."""
+        outcomes: list[bool | None] = yield gathered(reads)
+        if None in outcomes:
+            return True
+        track.end(mark)
+        return any(outcomes)
 
     def _redeliver(self, watcher: Watcher, order: int) -> None:
         """Deliver the known state again, as that of a later moment."""
@@ -264,34 +257,31 @@ class NamespacePoll(Poll):
         if known is not None and self._states.accept(watcher.target, order, known.entries):
             watcher.take(known._replace(order=order))
 
-    def _names(self, watchers: Sequence[Watcher], surely: bool) -> list[_Outcome]:  # noqa: FBT001
-        polls = [(one, self._states.poll(one.target, surely=surely)) for one in watchers]
-        return [mapped(poll, partial(_tell_names, one)) for one, poll in polls]
+    def _names(self, watchers: Sequence[Watcher], surely: bool) -> list[Future[bool | None]]:  # noqa: FBT001
+        return [begun(self._names_of(one, surely=surely)) for one in watchers]
 
-    def _values(self, watchers: Sequence[Watcher], surely: bool) -> list[_Outcome]:  # noqa: FBT001
+    def _names_of(self, watcher: Watcher, *, surely: bool) -> Steps[bool | None]:
+        read: Snapshot = yield self._states.poll(watcher.target, surely=surely)
+        return watcher.take(read)
+
+    def _values(self, watchers: Sequence[Watcher], surely: bool) -> list[Future[bool | None]]:  # noqa: FBT001
         some = [watchers[at : at + MOST] for at in range(0, len(watchers), MOST)]
-        return [self._some_values(part, surely=surely) for part in some]
+        return [begun(self._some_values(part, surely=surely)) for part in some]
 
-    def _some_values(self, watchers: Sequence[Watcher], *, surely: bool) -> _Outcome:
-        order, end = self._states.begin([one.target for one in watchers])
-
-        def tell(entries: Mapping[str, Entry]) -> bool | None:
-            outcomes = [self._tell(one, _only(one.target.name, order, entries)) for one in watchers]
-            return None if None in outcomes else any(outcomes)
-
+    def _some_values(self, watchers: Sequence[Watcher], *, surely: bool) -> Steps[bool | None]:
+        """Return whether anything was new; None if it must be read again."""
         names = sorted({one.target.name for one in watchers})
-        outcome = mapped(self._states.records(self._namespace, names, surely=surely), tell)
-        outcome.add_done_callback(end)
-        return outcome
+        with self._states.looking(one.target for one in watchers) as order:
+            entries: Mapping[str, Entry] = yield self._states.records(
+                self._namespace, names, surely=surely
+            )
+            outcomes = [self._tell(one, _only(one.target.name, order, entries)) for one in watchers]
+        return None if None in outcomes else any(outcomes)
 
     def _tell(self, watcher: Watcher, read: Snapshot) -> bool | None:
         """Deliver the state read to *watcher*; None if another answer may be newer."""
         is_newest = self._states.accept(watcher.target, read.order, read.entries)
         return watcher.take(read) if is_newest else None
-
-
-def _tell_names(watcher: Watcher, read: Snapshot) -> bool | None:
-    return watcher.take(read)
 
 
 def _only(name: str, order: int, entries: Mapping[str, Entry]) -> Snapshot:

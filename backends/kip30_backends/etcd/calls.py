@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
 from kip30.driver.kit.batch_queue import BatchQueue
-from kip30.driver.kit.future_chaining import attempt, copy
 from kip30.driver.kit.futures import failed
 from kip30.driver.kit.gate import CLOSED, Gate
 from kip30.driver.kit.lazy_future import LazyFuture
@@ -25,15 +24,7 @@ from kip30_backends.etcd.client.channel import RANGE, STATUS, TXN
 from kip30_backends.etcd.client.endpoints import Endpoints, Tokens
 from kip30_backends.etcd.client.messages import MESSAGES, RangeAnswer, StatusAnswer, TxnAnswer
 from kip30_backends.etcd.client.private_grpc import GRPC
-from kip30_backends.etcd.errors import (
-    Access,
-    Failure,
-    LeaseGoneError,
-    SpaceExceededError,
-    is_stale_token,
-    translate,
-    was_never_sent,
-)
+from kip30_backends.etcd.errors import Access, Failure, is_stale_token, translate, was_never_sent
 from kip30_backends.etcd.observation_order import Mark, Orders
 
 T = TypeVar("T")
@@ -46,17 +37,13 @@ _INTERRUPTED = Failure("UNKNOWN", "interrupted")
 class Ask(NamedTuple, Generic[T]):
     """A request: its method, and how to read its answer, given how far answers had come before.
 
-    *read* may return a future, if another request must follow. *if_gone* runs instead, if the store
-    does not know the lease of the request, and *if_full* if its space quota is exceeded. *lease* is
-    the one that keys are attached to.
+    *lease* is the one that keys are attached to.
     """
 
     path: str
     request: Any
-    read: Callable[[Any, Mark], T | Future[T]]
+    read: Callable[[Any, Mark], T]
     writes: bool = False
-    if_gone: Callable[[], Future[T]] | None = None
-    if_full: Callable[[SpaceExceededError], Future[T]] | None = None
     lease: int = 0
 
 
@@ -156,9 +143,7 @@ class Call(LazyFuture[T]):
         except Exception as error:  # noqa: BLE001  a future carries every error
             self.fail(error)
             return
-        if isinstance(result, Future):
-            self._follow(cast("Future[T]", result))
-        elif self.set_running_or_notify_cancel():
+        if self.set_running_or_notify_cancel():
             self.set_result(result)
 
     def _failed(self, failure: Failure) -> None:
@@ -171,22 +156,11 @@ class Call(LazyFuture[T]):
         if failure.code in _LOST or was_never_sent(failure):
             self._context.endpoints.leave(self._channel)
         if not self._may_repeat(failure):
-            self._refused(self._translated(failure))
+            self.fail(self._translated(failure))
         elif self._tried < len(self._context.endpoints):
             self._attempt()
         elif not self._context.timer.after(_PAUSE, self._attempt):
             self.fail(ClosedError(CLOSED))
-
-    def _refused(self, error: Kip30Error) -> None:
-        if isinstance(error, LeaseGoneError) and self._ask.if_gone is not None:
-            self._follow(attempt(self._ask.if_gone))
-        elif isinstance(error, SpaceExceededError) and self._ask.if_full is not None:
-            self._follow(attempt(self._ask.if_full, error))
-        else:
-            self.fail(error)
-
-    def _follow(self, other: Future[T]) -> None:
-        other.add_done_callback(lambda last: copy(last, self))
 
     def _may_renew(self) -> bool:
         asked = self._renewed or self._ask.path == channel.AUTHENTICATE
@@ -263,7 +237,7 @@ class Batches:
         reads = self._queue.take()
         if reads:
             request = messages.txn([], [messages.find(read.key) for read in reads])
-            batch = Call(self._context, Ask(TXN, request, _whole), reads[0].seconds_left())
+            batch = Call(self._context, Ask(TXN, request, itself), reads[0].seconds_left())
             batch.add_done_callback(partial(self._answered, reads))
 
     def _answered(self, reads: list[Read[Any]], batch: Future[TxnAnswer]) -> None:
@@ -285,7 +259,8 @@ class Batches:
                 self.add(read)
 
 
-def _whole(answer: TxnAnswer, _sent: Mark) -> TxnAnswer:
+def itself(answer: T, _sent: Mark) -> T:
+    """Return the answer as it is."""
     return answer
 
 
@@ -347,13 +322,10 @@ class Calls:
 
     def status(self) -> StatusAnswer:
         """Return the status of the server in use; raises what a call raises."""
-        return self.send(Ask(STATUS, MESSAGES["StatusRequest"](), _status)).result()
+        answer: StatusAnswer = self.send(Ask(STATUS, MESSAGES["StatusRequest"](), itself)).result()
+        return answer
 
     def close(self) -> None:
         """End all calls, and accept no more."""
         self.gate.close()
         self.endpoints.close()
-
-
-def _status(answer: StatusAnswer, _sent: Mark) -> StatusAnswer:
-    return answer

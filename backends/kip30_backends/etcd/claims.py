@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, TypeVar
 
 from typing_extensions import override
@@ -11,6 +10,7 @@ from typing_extensions import override
 from kip30.driver.kit import refusals
 from kip30.driver.kit.futures import Completed
 from kip30.driver.kit.key_claims import Bid, KeyClaims, Refused
+from kip30.driver.kit.operation import OperationFuture, Steps, begun
 from kip30.driver.kit.time_left import seconds_left
 from kip30.driver.records import Claim
 from kip30.errors import StoreError
@@ -18,9 +18,9 @@ from kip30_backends.etcd.calls import Ask, Calls
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import RANGE, TXN
 from kip30_backends.etcd.client.messages import KeyValue, RangeAnswer, TxnAnswer, only
-from kip30_backends.etcd.errors import SpaceExceededError
+from kip30_backends.etcd.errors import LeaseGoneError, SpaceExceededError
 from kip30_backends.etcd.observation_order import Mark
-from kip30_backends.etcd.session import RetryInNewSession, Session, Sessions
+from kip30_backends.etcd.session import Session, Sessions
 from kip30_backends.etcd.target_states import claimed
 
 T = TypeVar("T")
@@ -39,30 +39,11 @@ class Claims(KeyClaims[bytes]):
 
     @override
     def take(self, bid: Bid[bytes], meaning: Callable[[Claim | Refused], T]) -> Future[T]:
-        return self._sessions.within(partial(self._take, bid, meaning))
+        return OperationFuture(self._taken(bid, meaning, time.monotonic() + self._calls.seconds))
 
     @override
     def replace(self, bid: Bid[bytes], claim: Claim) -> Future[Claim | None]:
-        session: Session = claim.handle
-
-        def read(answer: TxnAnswer, sent: Mark) -> Claim | None:
-            order = self._calls.orders.of(answer.header, sent)
-            if answer.succeeded:
-                entry = bid.entry(claim.entry.version.major)
-                return claim._replace(entry=entry, order=order)
-            holder = (claim.entry.version.major, session.ident)
-            for found in answer.responses[0].response_range.kvs:
-                if (found.create_revision, found.lease) == holder:
-                    raise refusals.other_record(bid.name)
-            return None
-
-        put = messages.put(bid.at, bid.sealed(), session.ident)
-        former = bid._replace(nonce=claim.entry.nonce, data=claim.entry.data)
-        unchanged = messages.has_value(bid.at, former.sealed())
-        compare = [*_still_held(bid.at, claim), unchanged]
-        request = messages.txn(compare, [put], [messages.find(bid.at)])
-        ask = Ask(TXN, request, read, writes=True, if_gone=_none, lease=session.ident)
-        return self._calls.send(ask)
+        return begun(self._replaced(bid, claim))
 
     @override
     def give_up(self, at: bytes, claim: Claim) -> Future[None]:
@@ -81,60 +62,74 @@ class Claims(KeyClaims[bytes]):
             answers += [done] * len(part)
         return answers
 
-    def _take(
-        self,
-        bid: Bid[bytes],
-        meaning: Callable[[Claim | Refused], T],
-        session: Session,
-        seconds: float,
-        if_gone: RetryInNewSession[T] | None,
-    ) -> Future[T]:
-        def read(answer: TxnAnswer, sent: Mark) -> T:
-            return meaning(self._taken(bid, session, answer, sent))
+    def _taken(
+        self, bid: Bid[bytes], meaning: Callable[[Claim | Refused], T], until: float
+    ) -> Steps[T]:
+        """Take a key in the session, or in another one if the store no longer knows that."""
+        while True:
+            session: Session = yield self._sessions.current(until)
+            try:
+                return meaning((yield from self._granted(bid, session, until)))
+            except LeaseGoneError:
+                self._sessions.mark_lost(session)
 
-        until = time.monotonic() + seconds
+    def _granted(self, bid: Bid[bytes], session: Session, until: float) -> Steps[Claim | Refused]:
+        def outcome(answer: TxnAnswer, sent: Mark) -> Claim | Refused:
+            order = self._calls.orders.of(answer.header, sent)
+            if answer.succeeded:
+                return _claim(bid, session, order, answer.header.revision)
+            return _held(bid, session, order, answer.responses[0].response_range.kvs[0])
+
         free = [messages.is_absent(bid.at)]
         take = [messages.put(bid.at, bid.sealed(), session.ident)]
-        ask = Ask(
-            TXN,
-            messages.txn(free, take, [messages.find(bid.at)]),
-            read,
-            writes=True,
-            if_gone=if_gone,
-            if_full=partial(self._look_up, bid, meaning, session, until),
-            lease=session.ident,
-        )
-        return self._calls.on_demand(ask, seconds)
+        request = messages.txn(free, take, [messages.find(bid.at)])
+        ask = Ask(TXN, request, outcome, writes=True, lease=session.ident)
+        try:
+            granted: Claim | Refused = yield self._calls.on_demand(ask, seconds_left(until))
+        except SpaceExceededError as error:
+            # A retry would not find a claim that was granted with this error: a full store refuses
+            # each transaction that might put something.
+            found: Claim | Refused | None = yield self._holder(bid, session, until)
+            if found is None:
+                raise StoreError(f"{error}: nothing is held") from error
+            return found
+        return granted
 
-    def _look_up(
-        self,
-        bid: Bid[bytes],
-        meaning: Callable[[Claim | Refused], T],
-        session: Session,
-        until: float,
-        error: SpaceExceededError,
-    ) -> Future[T]:
-        """Return the outcome of a claim that may have been granted with *error*.
-
-        A retry would not find it: a full store refuses each transaction that might put something.
-        """
-
-        def read(answer: RangeAnswer, sent: Mark) -> T:
+    def _holder(
+        self, bid: Bid[bytes], session: Session, until: float
+    ) -> Future[Claim | Refused | None]:
+        def holder(answer: RangeAnswer, sent: Mark) -> Claim | Refused | None:
             order = self._calls.orders.of(answer.header, sent)
             found = only(answer)
-            if found is None:
-                raise StoreError(f"{error}: nothing is held")
-            return meaning(_held(bid, session, order, found))
+            return None if found is None else _held(bid, session, order, found)
 
-        return self._calls.send(Ask(RANGE, messages.read(bid.at), read), seconds_left(until))
+        return self._calls.send(Ask(RANGE, messages.read(bid.at), holder), seconds_left(until))
 
-    def _taken(
-        self, bid: Bid[bytes], session: Session, answer: TxnAnswer, sent: Mark
-    ) -> Claim | Refused:
-        order = self._calls.orders.of(answer.header, sent)
-        if answer.succeeded:
-            return _claim(bid, session, order, answer.header.revision)
-        return _held(bid, session, order, answer.responses[0].response_range.kvs[0])
+    def _replaced(self, bid: Bid[bytes], claim: Claim) -> Steps[Claim | None]:
+        session: Session = claim.handle
+
+        def outcome(answer: TxnAnswer, sent: Mark) -> Claim | None:
+            order = self._calls.orders.of(answer.header, sent)
+            if answer.succeeded:
+                entry = bid.entry(claim.entry.version.major)
+                return claim._replace(entry=entry, order=order)
+            holder = (claim.entry.version.major, session.ident)
+            for found in answer.responses[0].response_range.kvs:
+                if (found.create_revision, found.lease) == holder:
+                    raise refusals.other_record(bid.name)
+            return None
+
+        put = messages.put(bid.at, bid.sealed(), session.ident)
+        former = bid._replace(nonce=claim.entry.nonce, data=claim.entry.data)
+        unchanged = messages.has_value(bid.at, former.sealed())
+        compare = [*_still_held(bid.at, claim), unchanged]
+        request = messages.txn(compare, [put], [messages.find(bid.at)])
+        ask = Ask(TXN, request, outcome, writes=True, lease=session.ident)
+        try:
+            replaced: Claim | None = yield self._calls.send(ask)
+        except LeaseGoneError:
+            return None
+        return replaced
 
     def _given_up(self, answer: TxnAnswer, sent: Mark) -> None:
         self._calls.orders.of(answer.header, sent)
@@ -142,10 +137,6 @@ class Claims(KeyClaims[bytes]):
 
 def _giving_up(key: bytes, claim: Claim) -> Any:
     return messages.txn(_still_held(key, claim), [messages.delete(key)])
-
-
-def _none() -> Future[Claim | None]:
-    return Completed(None)
 
 
 def _held(bid: Bid[bytes], session: Session, order: int, found: KeyValue) -> Claim | Refused:

@@ -8,9 +8,8 @@ from typing import Any
 from kip30.driver import Context
 from kip30.driver.key_layout import Paths
 from kip30.driver.kit import fork_safety
-from kip30.driver.kit.future_chaining import otherwise
-from kip30.driver.kit.futures import Completed
 from kip30.driver.kit.lifecycle import CloseOnce, close_on_thread, end_all, on_thread_of
+from kip30.driver.kit.operation import OperationFuture, Steps
 from kip30.driver.kit.timer import Timer
 from kip30.driver.kit.tls_probe import TlsProbe
 from kip30_backends.etcd.calls import Ask, Calls, acknowledged
@@ -108,10 +107,16 @@ class Resources:
         self.calls.send(Ask(RANGE, request, acknowledged), seconds).result()
 
     def _authenticate(self, settings: EtcdSettings, seconds: float) -> Future[str]:
+        return OperationFuture(self._token(settings, seconds))
+
+    def _token(self, settings: EtcdSettings, seconds: float) -> Steps[str]:
         password = settings.password.current() if settings.password else None
         request = MESSAGES["AuthenticateRequest"](name=settings.user, password=password)
-        token = self.calls.send(Ask(AUTHENTICATE, request, _token), seconds)
-        return otherwise(token, NotDemandedError, lambda: Completed(""))
+        try:
+            token: str = yield self.calls.send(Ask(AUTHENTICATE, request, _token), seconds)
+        except NotDemandedError:
+            return ""
+        return token
 
 
 def _reached(settings: EtcdSettings) -> tuple[Sequence[Channel], Metadata]:

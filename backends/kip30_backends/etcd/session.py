@@ -1,17 +1,17 @@
 """The session of a backend: a lease, granted for the first claim and renewed until closed."""
 
+import contextlib
 import math
 import re
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from kip30.driver import Context
-from kip30.driver.kit.future_chaining import attempt, copy, then
-from kip30.driver.kit.futures import Completed, failed
+from kip30.driver.kit.futures import Completed, fail, failed, succeed
+from kip30.driver.kit.operation import OperationFuture, Steps
 from kip30.driver.kit.session import CurrentSession, Renewal
 from kip30.driver.kit.thread_start import started
 from kip30.driver.kit.time_left import seconds_left
@@ -22,9 +22,8 @@ from kip30_backends.etcd.calls import Ask, Calls, acknowledged
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, RANGE
 from kip30_backends.etcd.client.messages import MESSAGES
+from kip30_backends.etcd.errors import LeaseGoneError
 from kip30_backends.etcd.observation_order import Mark
-
-T = TypeVar("T")
 
 MIN_SECONDS = 2
 """The shortest lease etcd grants with its own settings."""
@@ -35,10 +34,6 @@ class Session(NamedTuple):
 
     ident: int
     lease: Lease
-
-
-RetryInNewSession = Callable[[], Future[T]]
-Work = Callable[[Session, float, RetryInNewSession[T] | None], Future[T]]
 
 
 class Sessions:
@@ -61,31 +56,28 @@ class Sessions:
         """The TTL that is requested: etcd counts whole seconds."""
         return max(MIN_SECONDS, math.ceil(self._context.session_timeout_seconds))
 
-    def within(self, work: Work[T]) -> Future[T]:
-        """Return the result of *work* in a session.
+    def current(self, until: float) -> Future[Session]:
+        """Return the session, or open one by *until*, a time of `time.monotonic`.
 
-        It receives its timeout in seconds, and what to do if the store no longer knows the session:
-        retry in another one.
+        What `CurrentSession.get` raises is the future's. Nothing was claimed then.
         """
-        until = time.monotonic() + self._calls.seconds
         session = self._current.valid()
-        if session is None:
-            return self._on_own_thread(work, until)
         # The usual case: no thread is needed, and the caller sends the request itself.
-        return work(
-            session, seconds_left(until), lambda: self._retry_in_new_session(session, work, until)
-        )
+        return self._opened(until) if session is None else Completed(session)
 
-    def _retry_in_new_session(self, session: Session, work: Work[T], until: float) -> Future[T]:
+    def mark_lost(self, session: Session) -> None:
+        """Note that the store no longer knows *session*."""
         self._current.mark_lost(session)
-        return self._on_own_thread(work, until)
 
-    def _on_own_thread(self, work: Work[T], until: float) -> Future[T]:
+    def _opened(self, until: float) -> Future[Session]:
         """Open a session, which takes several round trips, on a thread of its own."""
-        answer: Future[T] = Future()
+        answer: Future[Session] = Future()
 
         def run() -> None:
-            copy(attempt(lambda: work(self._current.get(until), seconds_left(until), None)), answer)
+            try:
+                succeed(answer, self._current.get(until))
+            except Exception as error:  # noqa: BLE001  a future carries any error
+                fail(answer, error)
 
         if started(threading.Thread(target=run, name="kip30-etcd-session", daemon=True)):
             return answer
@@ -117,22 +109,24 @@ class Sessions:
 
     def _end(self, session: Session, until: float) -> None:
         request = MESSAGES["LeaseRevokeRequest"](ID=session.ident)
-        ask = Ask(LEASE_REVOKE, request, acknowledged, if_gone=lambda: Completed(None))
-        self._calls.send(ask, seconds_left(until)).result()
+        # A lease that is gone has ended.
+        with contextlib.suppress(LeaseGoneError):
+            ended = self._calls.send(Ask(LEASE_REVOKE, request, acknowledged), seconds_left(until))
+            ended.result()
 
     def _renew(self, session: Session, seconds: float) -> Future[bool]:
-        request = MESSAGES["LeaseKeepAliveRequest"](ID=session.ident)
-        renewed = self._calls.send(Ask(LEASE_KEEP_ALIVE, request, _is_there), seconds)
-        return then(renewed, partial(self._confirmed, seconds))
+        return OperationFuture(self._renewed(session, seconds))
 
-    def _confirmed(self, seconds: float, is_there: bool) -> Future[bool]:  # noqa: FBT001
-        """Let a quorum confirm a renewal by answering a read.
+    def _renewed(self, session: Session, seconds: float) -> Steps[bool]:
+        """Renew a lease, and let a quorum confirm it by answering a read.
 
         A leader that was cut off from the others renews leases alone until it notices.
         """
+        request = MESSAGES["LeaseKeepAliveRequest"](ID=session.ident)
+        is_there: bool = yield self._calls.send(Ask(LEASE_KEEP_ALIVE, request, _is_there), seconds)
         request = messages.page(self._calls.access.prefix.encode(), b"", limit=1, names_only=True)
-        read = self._calls.send(Ask(RANGE, request, acknowledged), seconds)
-        return then(read, lambda _: Completed(is_there))
+        yield self._calls.send(Ask(RANGE, request, acknowledged), seconds)
+        return is_there
 
 
 def _is_there(answer: Any, _sent: Mark) -> bool:

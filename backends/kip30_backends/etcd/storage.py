@@ -20,8 +20,8 @@ from kip30.driver import StorageDriver
 from kip30.driver.key_layout import Paths
 from kip30.driver.kit import refusals
 from kip30.driver.kit.batch_splitting import parts
-from kip30.driver.kit.future_chaining import gathered, when_done
-from kip30.driver.kit.futures import Completed, each, mapped
+from kip30.driver.kit.futures import each, gathered, mapped
+from kip30.driver.kit.operation import Steps, begun
 from kip30.driver.kit.record_paths import last_page
 from kip30.driver.kit.time_left import seconds_left
 from kip30.driver.record_format import seal
@@ -31,7 +31,7 @@ from kip30.errors import (
     KeyMissingError,
 )
 from kip30.names import Key
-from kip30_backends.etcd.calls import MAX_OPS, Ask, Calls
+from kip30_backends.etcd.calls import MAX_OPS, Ask, Calls, itself
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import TXN
 from kip30_backends.etcd.client.messages import KeyValue, RangeAnswer, TxnAnswer, only
@@ -144,7 +144,7 @@ def write_together(calls: Calls, places: Sequence[KeyedWrite]) -> list[Future[Ve
     for alike, numbers in _by_kind(places).items():
         for part in _parts(places, numbers):
             writes = [places[number] for number in part]
-            done = _nested(calls, writes) if alike is None else _created(calls, writes)
+            done = _nested(calls, writes) if alike is None else begun(_created(calls, writes))
             answers |= zip(part, each(done, len(part)), strict=True)
     return [answers[number] for number in range(len(places))]
 
@@ -200,32 +200,27 @@ def _outcome(place: KeyedWrite, answer: TxnAnswer, revision: int) -> Version | E
         return refused
 
 
-def _created(calls: Calls, places: Sequence[KeyedWrite]) -> Future[_Outcomes]:
-    """Create all keys, or those that are absent if some exist."""
+def _created(calls: Calls, places: Sequence[KeyedWrite]) -> Steps[_Outcomes]:
+    """Create all keys; if some exist, those that nothing refuses are sent again."""
+    until = time.monotonic() + calls.seconds
     keys = [place.key for place in places]
     request = messages.txn(
         [*places[0].checks(), *map(messages.is_absent, keys)],
         [put for place in places for put in place.success()],
         [*map(messages.look_up, [*places[0].above(), *keys])],
     )
-    until = time.monotonic() + calls.seconds
-    return calls.send(
-        Ask(TXN, request, partial(_after_creation, calls, places, until), writes=True)
-    )
-
-
-def _after_creation(
-    calls: Calls, places: Sequence[KeyedWrite], until: float, answer: TxnAnswer, _sent: Mark
-) -> _Outcomes | Future[_Outcomes]:
-    """Return the result of each creation; those that nothing refuses are sent again."""
+    answer: TxnAnswer = yield calls.send(Ask(TXN, request, itself, writes=True))
     if answer.succeeded:
         return [Version(answer.header.revision) for _ in places]
-    refusals = _refusals(places, answer)
-    left = [place for place in places if place.key not in refusals]
-    if not left:
-        return [refusals[place.key] for place in places]
-    second = _nested(calls, left, seconds_left(until))
-    return when_done(second, partial(_merged, places, left, refusals))
+    outcomes: dict[bytes, Version | Exception] = {**_refusals(places, answer)}
+    left = [place for place in places if place.key not in outcomes]
+    if left:
+        try:
+            second: _Outcomes = yield _nested(calls, left, seconds_left(until))
+        except Exception as error:  # noqa: BLE001  that of some writes, and not of those refused
+            second = [error] * len(left)
+        outcomes |= zip((place.key for place in left), second, strict=True)
+    return [outcomes[place.key] for place in places]
 
 
 def _refusals(places: Sequence[KeyedWrite], answer: TxnAnswer) -> dict[bytes, DefiniteError]:
@@ -238,18 +233,6 @@ def _refusals(places: Sequence[KeyedWrite], answer: TxnAnswer) -> dict[bytes, De
     }
     # A creation is not refused because its key is missing: it travelled with a refused one.
     return {key: why for key, why in reasons.items() if not isinstance(why, KeyMissingError)}
-
-
-def _merged(
-    places: Sequence[KeyedWrite],
-    left: Sequence[KeyedWrite],
-    refusals: dict[bytes, DefiniteError],
-    done: Future[_Outcomes],
-) -> Future[_Outcomes]:
-    error = done.exception()
-    second: _Outcomes = [error] * len(left) if isinstance(error, Exception) else done.result()
-    outcomes = refusals | dict(zip((place.key for place in left), second, strict=True))
-    return Completed([outcomes[place.key] for place in places])
 
 
 class EtcdStorage(StorageDriver):

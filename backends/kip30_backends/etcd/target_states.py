@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from kip30.driver.key_layout import Paths
 from kip30.driver.kit import refusals
-from kip30.driver.kit.future_chaining import otherwise
+from kip30.driver.kit.operation import OperationFuture, Steps
 from kip30.driver.kit.record_paths import leader_path, path_of
 from kip30.driver.record_format import Unsealed, unseal
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import unescape
-from kip30_backends.etcd.calls import Ask, Calls
+from kip30_backends.etcd.calls import Ask, Calls, itself
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import RANGE
 from kip30_backends.etcd.client.messages import PUT, Event, KeyValue, RangeAnswer
@@ -206,25 +206,25 @@ class States:
 
     def look(self, place: TargetKeys, read: Callable[[KeysAtRevision], T]) -> Future[T]:
         """Return the result of *read* for all keys of *place*, as of one revision."""
+        return OperationFuture(self._look(place, read))
 
-        def first(answer: RangeAnswer, sent: Mark) -> T | Future[T]:
-            order = self._calls.orders.of(answer.header, sent)
-            page = KeysAtRevision(order, answer.header.revision, answer.kvs)
-            return self._go_on(place, page, read) if answer.more else read(page)
+    def _look(self, place: TargetKeys, read: Callable[[KeysAtRevision], T]) -> Steps[T]:
+        """Read all keys, page by page; again, if their revision was compacted meanwhile."""
+        while True:
+            found, more = yield self._calls.send(Ask(RANGE, _request(place), self._first))
+            try:
+                while more:
+                    page: RangeAnswer = yield self._calls.send(
+                        Ask(RANGE, _request(place, found), itself)
+                    )
+                    found, more = found._replace(found=[*found.found, *page.kvs]), page.more
+            except CompactedError:
+                continue
+            return read(found)
 
-        return self._calls.send(Ask(RANGE, _request(place), first))
-
-    def _go_on(
-        self, place: TargetKeys, so_far: KeysAtRevision, read: Callable[[KeysAtRevision], T]
-    ) -> Future[T]:
-        """Read the rest of *place*; all of it again, if its revision was compacted meanwhile."""
-
-        def next_page(answer: RangeAnswer, _sent: Mark) -> T | Future[T]:
-            page = so_far._replace(found=[*so_far.found, *answer.kvs])
-            return self._go_on(place, page, read) if answer.more else read(page)
-
-        page = self._calls.send(Ask(RANGE, _request(place, so_far), next_page))
-        return otherwise(page, CompactedError, lambda: self.look(place, read))
+    def _first(self, answer: RangeAnswer, sent: Mark) -> tuple[KeysAtRevision, bool]:
+        order = self._calls.orders.of(answer.header, sent)
+        return KeysAtRevision(order, answer.header.revision, answer.kvs), answer.more
 
 
 def _request(place: TargetKeys, so_far: KeysAtRevision | None = None) -> Any:

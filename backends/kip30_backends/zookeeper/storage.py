@@ -19,8 +19,7 @@ from typing_extensions import override
 from kip30.driver import StorageDriver
 from kip30.driver.kit import refusals
 from kip30.driver.kit.batch_splitting import parts
-from kip30.driver.kit.future_chaining import copy
-from kip30.driver.kit.futures import fail, succeed
+from kip30.driver.kit.futures import copy, fail, succeed
 from kip30.driver.kit.record_paths import last_page
 from kip30.driver.records import Condition, Entry, Fence, Guard, NamePage, Version, Write
 from kip30.errors import KeyExistsError, KeyMissingError

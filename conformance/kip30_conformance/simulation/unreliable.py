@@ -22,8 +22,7 @@ from kip30.driver import (
     StorageDriver,
     Watch,
 )
-from kip30.driver.kit.future_chaining import all_of
-from kip30.driver.kit.futures import Completed, each, mapped
+from kip30.driver.kit.futures import Completed, all_of, each, mapped
 from kip30.driver.kit.lifecycle import CloseOnce, on_thread_of
 from kip30.driver.kit.watch import Observe, Sink
 from kip30.driver.lease import Lease

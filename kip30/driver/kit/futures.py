@@ -1,8 +1,8 @@
-"""Futures that are complete when created, and results passed from one future to another."""
+"""Futures that are complete when created; results that one future passes to another, or many."""
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any, TypeVar
 
@@ -184,3 +184,49 @@ def mapped(
 
     source.add_done_callback(copy)
     return target
+
+
+def gathered(sources: Sequence[Future[T]]) -> Future[list[T]]:
+    """Return the results of all *sources*, in their order, or the first error in that order."""
+    return mapped(all_of(sources), lambda _: [source.result() for source in sources])
+
+
+def all_of(sources: Sequence[Future[Any]]) -> Future[None]:
+    """Return what is done once all *sources* are, however they ended.
+
+    For any number: futures that each wait for the next one would nest as deeply.
+    """
+    target: Future[None] = Future()
+    lock = threading.Lock()
+    # One more than there are: the target is not done before all callbacks are added.
+    left = len(sources) + 1
+
+    def count(_: object) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            last = not left
+        if last:
+            target.set_result(None)
+
+    for source in sources:
+        source.add_done_callback(count)
+    count(None)
+    return target
+
+
+def attempt(step: Callable[..., Future[U]], *arguments: Any) -> Future[U]:
+    """Return what *step* returns; what it raises is the future's."""
+    try:
+        return step(*arguments)
+    except Exception as error:  # noqa: BLE001  a future carries any error
+        return failed(error)
+
+
+def copy(done: Future[T], target: Future[T]) -> None:
+    """Complete *target* as *done* was, unless it is done already."""
+    error = CancelledError() if done.cancelled() else done.exception()
+    if error is None:
+        succeed(target, done.result())
+    else:
+        fail(target, error)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from kip30.driver.clock import Clock
-from kip30.driver.kit.future_chaining import attempt
+from kip30.driver.kit.futures import attempt
 from kip30.driver.kit.gate import CLOSED
 from kip30.driver.kit.timer import Timer
 from kip30.driver.lease import LATE, Lease

@@ -9,7 +9,7 @@ from kip30.driver.kit.futures import Completed
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Condition, Fence, Write, new_nonce
 from kip30.names import Key
-from kip30_backends.cassandra.calls import Answer, Ask
+from kip30_backends.cassandra.calls import Answer, Ask, Calls
 from kip30_backends.cassandra.election import Fences
 from kip30_backends.cassandra.observation_order import Revisions
 from kip30_backends.cassandra.storage import BatchedWrites
@@ -43,8 +43,9 @@ class Scripted:
 
     def send(self, ask: Ask[Any], until: float | None = None) -> Future[Any]:
         self.asked.append(until)
-        result = ask.read(Answer([next(self._answers)], self._sure))
-        return result if isinstance(result, Future) else Completed(result)
+        return Completed(ask.read(Answer([next(self._answers)], self._sure)))
+
+    read, write = Calls.read, Calls.write
 
 
 def test_a_write_in_doubt() -> None:

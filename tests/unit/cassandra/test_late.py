@@ -8,6 +8,7 @@ import pytest
 
 from kip30 import MemberExistsError, PluginLocator
 from kip30.driver.kit.futures import Completed
+from kip30.driver.kit.operation import Steps, begun
 from kip30.driver.records import (
     Claim,
     Condition,
@@ -92,8 +93,10 @@ def test_a_late_release_of_a_member_keeps_a_later_claim_with_its_nonce(
     former, kept = _joined(backend, "m", nonce), _joined(backend, "kept")
     backend.membership.release("g", former).result(WITHIN * time_scale())
     present = _joined(backend, "m", nonce)
-    late = claims._deleted_together([former.handle, kept.handle], claims._calls.until())
-    if not together:
+    if together:
+        holdings = [former.handle, kept.handle]
+        late: Future[None] = begun(claims._deleted_together(holdings, claims._calls.until()))
+    else:
         late = backend.membership.release("g", former)
     late.result(WITHIN * time_scale())
     found = row(admin, namespace)
@@ -152,13 +155,14 @@ def test_a_join_that_is_tried_again_holds_up_nothing_else_of_the_group(
     membership: Any = backend.membership
     claim = membership._claim
 
-    def attempt(bid: object) -> Future[Claim | None]:
+    def attempt(bid: object) -> Steps[Claim | None]:
         done.append("join")
-        return refused if len(done) == 1 else claim(bid)
+        result: Claim | None = yield refused if len(done) == 1 else begun(claim(bid))
+        return result
 
-    def renew(_until: float) -> Future[None]:
+    def renew(_until: float) -> Steps[None]:
         done.append("renew")
-        return Completed(None)
+        yield Completed(None)
 
     monkeypatch.setattr(membership, "_claim", attempt)
     joining = membership.claim("g", "m", new_nonce(), b"")

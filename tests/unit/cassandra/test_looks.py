@@ -2,8 +2,9 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -32,8 +33,9 @@ class Divided:
 
     last_stamp = 10**9  # so each poll delivers the known state again
 
-    def begin(self, _targets: object) -> tuple[int, Callable[[object], None]]:
-        return next(self.orders), lambda _: None
+    @contextmanager
+    def looking(self, _targets: object) -> Iterator[int]:
+        yield next(self.orders)
 
     def accept(self, *_: object) -> bool:
         return True

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from kip30 import UnavailableError
+from kip30.driver.kit.operation import begun
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Fence
 from kip30.names import Key
-from kip30_backends.cassandra.calls import Answer, Ask
+from kip30_backends.cassandra.calls import Answer, Ask, Calls
 from kip30_backends.cassandra.election import Fences
 from kip30_backends.cassandra.storage import CassandraStorage
 from kip30_backends.cassandra.tombstone_folding import Folds
@@ -47,6 +48,8 @@ class Unanswered:
         self.asked.append(Future())
         return self.asked[-1]
 
+    write = Calls.write
+
 
 def test_many_namespaces_are_read() -> None:
     calls: Any = Unanswered()
@@ -61,15 +64,15 @@ def test_many_namespaces_are_read() -> None:
 
 def test_many_fences_are_raised() -> None:
     calls: Any = Unanswered()
-    raised = Fences(calls).raise_all(NAMES, Fence("s", 2), calls.until())
+    raised = begun(Fences(calls).raise_all(NAMES, Fence("s", 2), calls.until()))
     for one in reversed(calls.asked):
-        one.set_result(None)
+        one.set_result(Answer([{"[applied]": True}], is_sure=True))
     assert raised.result(SOON) is None
 
 
 def test_the_failure_of_all_requests_is_raised() -> None:
     calls: Any = Unanswered()
-    raised = Fences(calls).raise_all(NAMES, Fence("s", 2), calls.until())
+    raised = begun(Fences(calls).raise_all(NAMES, Fence("s", 2), calls.until()))
     for one in reversed(calls.asked):
         one.set_exception(UnavailableError("no answer"))
     with pytest.raises(UnavailableError):

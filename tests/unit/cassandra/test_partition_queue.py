@@ -6,12 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pytest
 from typing_extensions import override
 
 from kip30 import ClosedError, OutcomeUnknownError, UnavailableError
 from kip30.driver.kit.futures import Completed, failed
+from kip30.driver.kit.operation import Steps
 from kip30.driver.kit.timer import Timer
 from kip30_backends.cassandra.partition_queue import ClaimQueues, PartitionQueues
 
@@ -35,12 +37,21 @@ def soon() -> float:
     return time.monotonic() + SECONDS
 
 
+T = TypeVar("T")
+
+
+def once(answer: Future[T]) -> Steps[T]:
+    """Return the work that makes one request, with that *answer*."""
+    result: T = yield answer
+    return result
+
+
 def test_one_after_the_other(turns: ClaimQueues) -> None:
     begun, first = list[str](), Future[str]()
 
-    def work(name: str, answer: Future[str]) -> Future[str]:
+    def work(name: str, answer: Future[str]) -> Steps[str]:
         begun.append(name)
-        return answer
+        return once(answer)
 
     one = turns.take("here", lambda _: work("one", first), soon())
     two = turns.take("here", lambda _: work("two", Completed("2")), soon())
@@ -54,14 +65,14 @@ def test_one_after_the_other(turns: ClaimQueues) -> None:
 def test_work_that_lets_a_few_go_first_overtakes_the_others(turns: ClaimQueues) -> None:
     begun, first = list[object](), Future[None]()
 
-    def work(name: object) -> Callable[[float], Future[None]]:
-        def begin(_: float) -> Future[None]:
+    def work(name: object) -> Callable[[float], Steps[None]]:
+        def begin(_: float) -> Steps[None]:
             begun.append(name)
-            return Completed(None)
+            return once(Completed(None))
 
         return begin
 
-    turns.take("here", lambda _: first, soon())
+    turns.take("here", lambda _: once(first), soon())
     for number in range(5):
         turns.take("here", work(number), soon())
     turns.take("here", work("renewal"), soon(), behind=2)
@@ -71,21 +82,21 @@ def test_work_that_lets_a_few_go_first_overtakes_the_others(turns: ClaimQueues) 
 
 
 def test_a_failed_request_does_not_affect_the_next_request(turns: ClaimQueues) -> None:
-    assert type(turns.take("here", lambda _: failed(ClosedError()), soon()).exception()) is (
+    assert type(turns.take("here", lambda _: once(failed(ClosedError())), soon()).exception()) is (
         ClosedError
     )
-    assert turns.take("here", lambda _: Completed(1), soon()).result(1) == 1
+    assert turns.take("here", lambda _: once(Completed(1)), soon()).result(1) == 1
     assert isinstance(turns.take("here", _raise, soon()).exception(), ZeroDivisionError)
 
 
 def test_a_request_past_its_deadline_is_not_started(turns: ClaimQueues) -> None:
     first, begun = Future[int](), threading.Event()
 
-    def begin(_: float) -> Future[int]:
+    def begin(_: float) -> Steps[int]:
         begun.set()
-        return Completed(1)
+        return once(Completed(1))
 
-    turns.take("here", lambda _: first, soon())
+    turns.take("here", lambda _: once(first), soon())
     late = turns.take("here", begin, 0.0)
     first.set_result(0)
     with pytest.raises(UnavailableError):
@@ -94,8 +105,8 @@ def test_a_request_past_its_deadline_is_not_started(turns: ClaimQueues) -> None:
 
 
 def test_a_queued_request_ends_at_its_own_deadline(turns: ClaimQueues) -> None:
-    first = turns.take("here", lambda _: Future[int](), soon())
-    late = turns.take("here", lambda _: Completed(1), time.monotonic() + A_MOMENT)
+    first = turns.take("here", lambda _: once(Future[int]()), soon())
+    late = turns.take("here", lambda _: once(Completed(1)), time.monotonic() + A_MOMENT)
     with pytest.raises(UnavailableError):
         late.result(SECONDS)
     assert not first.done()
@@ -119,8 +130,8 @@ def test_requests_with_short_deadlines_are_batched_separately(timer: Timer) -> N
 
 def test_a_long_line_takes_no_deep_stack(turns: ClaimQueues) -> None:
     first = Future[int]()
-    turns.take("here", lambda _: first, soon())
-    waiting = [turns.take("here", lambda _: Completed(1), soon()) for _ in range(5000)]
+    turns.take("here", lambda _: once(first), soon())
+    waiting = [turns.take("here", lambda _: once(Completed(1)), soon()) for _ in range(5000)]
     first.set_result(0)
     assert sum(one.result(1) for one in waiting) == 5000
 
@@ -128,14 +139,14 @@ def test_a_long_line_takes_no_deep_stack(turns: ClaimQueues) -> None:
 def test_an_interrupt_of_a_caller_stops_no_later_request(turns: ClaimQueues) -> None:
     interrupted = list[Future[int]]()
 
-    def interrupt(_: float) -> Future[int]:
-        interrupted.append(turns.take("here", lambda _: Completed(1), soon()))
+    def interrupt(_: float) -> Steps[int]:
+        interrupted.append(turns.take("here", lambda _: once(Completed(1)), soon()))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         turns.take("here", interrupt, soon())
     assert interrupted[0].result(0) == 1
-    assert turns.take("here", lambda _: Completed(2), soon()).result(0) == 2
+    assert turns.take("here", lambda _: once(Completed(2)), soon()).result(0) == 2
 
 
 def test_an_interrupt_right_after_a_request_was_sent_ends_it_once(timer: Timer) -> None:
@@ -172,5 +183,5 @@ def _all(line: deque[Job]) -> list[Job]:
     return [line.popleft() for _ in range(len(line))]
 
 
-def _raise(_: float) -> Future[int]:
+def _raise(_: float) -> Steps[int]:
     raise ZeroDivisionError

@@ -9,6 +9,7 @@ import pytest
 
 from kip30 import Fence, FencedError, PluginLocator, UnavailableError
 from kip30.driver.kit.futures import failed
+from kip30.driver.kit.operation import Steps
 from kip30.driver.pruning import prune
 from kip30.driver.records import Kind
 from kip30_backends.cassandra import election
@@ -81,21 +82,19 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> No
     """
     take: Any = CassandraElection._take
 
-    def once_done(self: CassandraElection, *arguments: Any) -> Future[Any]:
+    def once_done(self: CassandraElection, *arguments: Any) -> Steps[Any]:
         monkeypatch.setattr(CassandraElection, "_take", take)
-        ended: Future[Any] = Future()
+        ended: Future[None] = Future()
 
         def go_on() -> None:
             try:
                 work()
             finally:
-                copy(take(self, *arguments), ended)
-
-        def copy(done: Future[Any], target: Future[Any]) -> None:
-            done.add_done_callback(lambda _: target.set_result(done.result()))
+                ended.set_result(None)
 
         Thread(target=go_on).start()
-        return ended
+        yield ended
+        return (yield from take(self, *arguments))
 
     monkeypatch.setattr(CassandraElection, "_take", once_done)
 
@@ -116,6 +115,11 @@ def test_a_claim_that_read_the_floor_before_a_prune_is_not_granted_after_it(
     assert claim.entry.version.major > 2
 
 
+def cut_off(*_: object) -> Steps[Any]:
+    """Send a request that gets no answer."""
+    yield failed(UnavailableError("cut off"))
+
+
 @pytest.mark.parametrize("step", ["_remove_one", "_delete"])
 def test_a_prune_that_ends_half_way_harms_nothing(
     open_client: Open, monkeypatch: pytest.MonkeyPatch, step: str
@@ -126,7 +130,7 @@ def test_a_prune_that_ends_half_way_harms_nothing(
         client.storage().set("k", "v", fence=term)
         epochs.append(term.epoch)
     with monkeypatch.context() as patch:
-        patch.setattr(Pruning, step, lambda *_: failed(UnavailableError("cut off")))
+        patch.setattr(Pruning, step, cut_off)
         with pytest.raises(UnavailableError):
             pruned(client)
     with client.leader_election("s").lead("c", "") as term:
@@ -159,7 +163,7 @@ def test_a_claim_that_ends_half_way_harms_nothing(
 ) -> None:
     client, other = open_client(), open_client()
     with monkeypatch.context() as patch:
-        patch.setattr(CassandraElection, "_take", lambda *_: failed(UnavailableError("cut off")))
+        patch.setattr(CassandraElection, "_take", cut_off)
         for service in ("s", "t"):
             with pytest.raises(UnavailableError):
                 client.backend.election.claim(service, "c", "nonce", b"").result()

@@ -8,6 +8,7 @@ import pytest
 
 from kip30 import Member, UnavailableError, Version
 from kip30.driver.kit.futures import Completed
+from kip30.driver.kit.operation import Steps
 from kip30.driver.records import Entry
 from kip30_backends.cassandra import CassandraBackend
 from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
@@ -136,8 +137,8 @@ def test_many_members_leave_with_their_client(open_client: Open) -> None:
     assert not group.membership_list()
 
 
-def _until_done(done: Future[None], _until: float) -> Future[None]:
-    return done
+def _until_done(done: Future[None], _until: float) -> Steps[None]:
+    yield done
 
 
 def test_a_renewal_overtakes_most_of_the_requests_that_wait(open_client: Open) -> None:

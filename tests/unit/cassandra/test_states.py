@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from kip30.driver.kit.operation import begun
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Kind, Snapshot, Target
-from kip30_backends.cassandra.calls import Answer, Ask
+from kip30_backends.cassandra.calls import Answer, Ask, Calls
 from kip30_backends.cassandra.observation_order import Orders
 from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
 from kip30_backends.cassandra.target_states import States
@@ -43,6 +44,8 @@ class Asked:
         done: Future[Any] = Future()
         self._asked.append((ask, done))
         return done
+
+    read = Calls.read
 
     def count(self, name: str) -> int:
         """Return how many requests of that *name* wait."""
@@ -78,7 +81,7 @@ class World:
         )
 
     def look(self) -> Future[bool]:
-        return self.poll.look([self.watch])
+        return begun(self.poll.look([self.watch]))
 
     def versions(self, *more: Snapshot) -> list[int]:
         """Return the versions that were received and read, in the order that they claim."""

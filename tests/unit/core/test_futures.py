@@ -1,3 +1,5 @@
+"""Futures: complete ones, mapped and copied ones, and many at once."""
+
 import asyncio
 import os
 import threading
@@ -5,6 +7,7 @@ from concurrent.futures import (
     ALL_COMPLETED,
     FIRST_COMPLETED,
     FIRST_EXCEPTION,
+    CancelledError,
     Future,
     InvalidStateError,
     as_completed,
@@ -13,7 +16,17 @@ from concurrent.futures import (
 
 import pytest
 
-from kip30.driver.kit.futures import Completed, fail, failed, mapped, succeed
+from kip30 import UnavailableError
+from kip30.driver.kit.futures import (
+    Completed,
+    all_of,
+    copy,
+    fail,
+    failed,
+    gathered,
+    mapped,
+    succeed,
+)
 
 
 def test_a_completed_future_answers_like_any_other() -> None:
@@ -130,3 +143,62 @@ def test_the_first_end_of_a_future_counts() -> None:
     fail(fallen, error)
     succeed(fallen, 1)
     assert fallen.exception(0) is error
+
+
+def test_results_are_gathered_in_their_order_whatever_comes_first() -> None:
+    sources: list[Future[int]] = [Future() for _ in range(3)]
+    found = gathered(sources)
+    for number in (2, 0, 1):
+        sources[number].set_result(number)
+    assert found.result(0) == [0, 1, 2]
+    assert gathered([]).result(0) == []
+
+
+def test_any_number_of_answers_is_gathered_whichever_comes_last() -> None:
+    sources: list[Future[int]] = [Future() for _ in range(5000)]
+    found = gathered(sources)
+    for source in reversed(sources):
+        source.set_result(1)
+    assert sum(found.result(0)) == 5000
+
+
+def test_of_several_errors_the_first_in_order_is_gathered() -> None:
+    first: Future[int] = Future()
+    second: Future[int] = Future()
+    found = gathered([first, second])
+    second.set_exception(UnavailableError("second"))
+    first.set_exception(UnavailableError("first"))
+    with pytest.raises(UnavailableError, match="first"):
+        found.result(0)
+
+
+def test_all_are_done_however_they_ended() -> None:
+    good: Future[int] = Future()
+    bad: Future[int] = Future()
+    ended = all_of([good, bad])
+    bad.set_exception(UnavailableError("away"))
+    assert not ended.done()
+    good.set_result(1)
+    assert ended.result(0) is None
+    assert all_of([]).done()
+
+
+def test_a_done_or_cancelled_future_is_left_unchanged() -> None:
+    cancelled: Future[int] = Future()
+    cancelled.cancel()
+    copy(Completed(1), cancelled)
+    fail(cancelled, UnavailableError("away"))
+    assert cancelled.cancelled()
+    answered: Future[int] = Future()
+    copy(Completed(1), answered)
+    fail(answered, UnavailableError("away"))
+    assert answered.result(0) == 1
+
+
+def test_a_cancelled_source_ends_the_future_it_is_copied_to() -> None:
+    source: Future[int] = Future()
+    target: Future[int] = Future()
+    source.add_done_callback(lambda done: copy(done, target))
+    source.cancel()
+    with pytest.raises(CancelledError):
+        target.result(0)

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from kip30.driver.kit.future_chaining import attempt
+from kip30.driver.kit.futures import attempt
 from kip30.driver.kit.lifecycle import do_nothing
 from kip30.errors import Kip30Error
 from kip30_backends.etcd.client.channel import Channel, Metadata
