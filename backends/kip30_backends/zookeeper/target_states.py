@@ -42,6 +42,14 @@ class LeaderState(NamedTuple):
     answer: Answer
 
 
+class _Members(NamedTuple):
+    """The nodes in a group, and those of the names that were asked for, or None."""
+
+    listed: set[str]
+    nodes: Sequence[Znode | NoAuth | None]
+    order: int
+
+
 class States:
     """Reads targets of one tree. With *watch* a read leaves one-shot watches behind.
 
@@ -159,12 +167,9 @@ class States:
         the next request reads.
         """
         found: list[Znode | None] = []
-        most, size = _NODES_AT_FIRST, 0
         while len(found) < len(paths):
-            part = yield from self.nodes(paths[len(found) : len(found) + most], fresh=True)
-            size += sum(len(node.data or b"") for node in part if node is not None)
-            found += part
-            most = max(1, min(_NODES_AT_ONCE, _ANSWER_BYTES * len(found) // max(1, size)))
+            rest = paths[len(found) : len(found) + _most(found)]
+            found += yield from self.nodes(rest, fresh=True)
         return found
 
     def _value(self, target: Target, *, watch: bool, fresh: bool) -> Steps[Snapshot]:
@@ -197,46 +202,58 @@ class States:
         return leader.snapshot
 
     def _group(self, target: Target, *, watch: bool, fresh: bool) -> Steps[Snapshot]:
-        """Read all members at one moment: again whenever one has joined in between."""
+        """Read all members, and again whenever one has joined in between."""
         path = self.watched(target)
         answer = yield from self.names(path, watch=watch, fresh=fresh)
         names: list[str] = sorted(answer.only())
-        found: dict[str, Entry] = {}
-        unreadable: dict[str, str] = {}
         while names:
-            answer = yield Ask(tuple(self._members(path, names, watch)), fresh=False)
-            listed, nodes = self._sorted_out(answer)
+            read = self._pages(path, names) if self._tree.modern else self._each(path, names, watch)
+            listed, nodes, order = yield from read
             if listed <= set(names):
                 there = [
                     node if name in listed else None
                     for name, node in zip(names, nodes, strict=True)
                 ]
-                found, unreadable = _read(path, names, there)
-                break
+                return Snapshot(order, *_read(path, names, there))
             names = sorted(listed | set(names))
-        return Snapshot(answer.order, found, unreadable)
+        return Snapshot(answer.order, {})
 
-    def _members(self, path: str, names: Sequence[str], watch: bool) -> Iterator[Request]:  # noqa: FBT001
-        """Yield requests for all members, and one for the list of them."""
-        # The list is read last, and at one moment with the last members: members that joined since
-        # the names were listed are in it.
-        if self._tree.modern:
-            *parts, last = _parts(names)
-            for part in parts:
-                yield MultiRead(tuple(GetData(f"{path}/{name}") for name in part))
-            yield MultiRead((GetChildren(path), *(GetData(f"{path}/{name}") for name in last)))
-        else:
-            yield GetChildren(path)
-            yield from (GetData(f"{path}/{name}", watch) for name in names)
+    def _pages(self, path: str, names: Sequence[str]) -> Steps[_Members]:
+        """Read the members *names*, all at one moment unless that takes too large a response.
 
-    def _sorted_out(self, answer: Answer) -> tuple[set[str], list[Znode | NoAuth | None]]:
-        """Return who is listed in the answer to `_members`, and the nodes that were asked for."""
-        if self._tree.modern:
-            *parts, (children, *rest) = map(_found, answer.outcomes)
-            nodes = [outcome for part in (*parts, rest) for outcome in part]
-        else:
-            children, *nodes = answer.outcomes
-        return set(_found(children) or ()), [_seen(outcome) for outcome in nodes]
+        The list of members is read at one moment with the last page, so those that joined since the
+        names were listed are in it. The order is that of the first page: a later change may be in
+        another one already, but nothing of that order is missing.
+        """
+        paths = [f"{path}/{name}" for name in names]
+        most = yield from self._most_at_once(paths)
+        nodes: list[Znode | NoAuth | None] = []
+        orders: list[int] = []
+        while True:
+            page = next(_parts(paths[len(nodes) : len(nodes) + most]))
+            is_last = len(nodes) + len(page) == len(paths)
+            listing: list[Request] = [GetChildren(path)] if is_last else []
+            answer = yield Ask((MultiRead((*listing, *map(GetData, page))),), fresh=False)
+            outcomes = answer.only()
+            orders.append(answer.order)
+            nodes += map(_seen, outcomes[is_last:])
+            if is_last:
+                return _Members(set(_found(outcomes[0]) or ()), nodes, orders[0])
+            most = _most(nodes)
+
+    def _most_at_once(self, paths: Sequence[str]) -> Steps[int]:
+        """Return how many of *paths* a request may read, by the sizes of the first of them."""
+        if len(paths) <= _NODES_AT_FIRST:
+            return _NODES_AT_FIRST
+        answer = yield Ask((MultiRead(tuple(map(GetData, paths[:_NODES_AT_FIRST]))),), fresh=False)
+        return _most([*map(_seen, answer.only())])
+
+    def _each(self, path: str, names: Sequence[str], watch: bool) -> Steps[_Members]:  # noqa: FBT001
+        """Read the list of members and then each of *names*, on a server without `MultiRead`."""
+        reads = (GetData(f"{path}/{name}", watch) for name in names)
+        answer = yield Ask((GetChildren(path), *reads), fresh=False)
+        children, *nodes = answer.outcomes
+        return _Members(set(_found(children) or ()), [*map(_seen, nodes)], answer.order)
 
 
 def _merged(
@@ -329,12 +346,20 @@ def _found(outcome: Any) -> Any:
     return outcome
 
 
-def _parts(items: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cut *items* into parts of which each is read by one request."""
+def _most(found: Sequence[Znode | NoAuth | None]) -> int:
+    """Return how many nodes the next request may read, given the sizes of those *found* so far."""
+    if not found:
+        return _NODES_AT_FIRST
+    size = sum(len(node.data or b"") for node in found if isinstance(node, Znode))
+    return max(1, min(_NODES_AT_ONCE, _ANSWER_BYTES * len(found) // max(1, size)))
+
+
+def _parts(paths: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Cut *paths* into parts of which each is read by one request."""
     begin = size = 0
-    for number, item in enumerate(items):
-        size += len(item.encode()) + _BYTES_EACH
+    for number, path in enumerate(paths):
+        size += len(path.encode()) + _BYTES_EACH
         if number - begin == _NODES_AT_ONCE or size > _BYTES_AT_ONCE:
-            yield items[begin:number]
-            begin, size = number, len(item.encode()) + _BYTES_EACH
-    yield items[begin:]
+            yield paths[begin:number]
+            begin, size = number, len(path.encode()) + _BYTES_EACH
+    yield paths[begin:]

@@ -12,7 +12,8 @@ from kip30.config import Written
 from kip30.driver import Backend
 from kip30.driver.record_format import seal
 from kip30.driver.records import Claim, Kind, Snapshot, Target, new_nonce
-from kip30_backends.zookeeper.client.messages import GetChildren
+from kip30_backends.zookeeper import target_states
+from kip30_backends.zookeeper.client.messages import GetChildren, GetData, MultiRead
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
@@ -202,6 +203,42 @@ def test_a_large_group_is_listed_twice_however_many_members(
     asked = _counted(monkeypatch)
     assert len(ours.group_membership("g").membership()) == 1201
     assert len(asked) == 2
+
+
+def test_a_group_with_long_names_is_read_in_requests_that_a_server_takes(
+    open_client: Open, neighbour: Any, namespace: str
+) -> None:
+    group, count = "g" * 250, 4500  # their paths together have more than 1 MiB
+    ours = open_client()
+    ours.group_membership(group).join("m", "d")
+    for number in range(count):
+        neighbour.create_async(
+            f"/{namespace}/group/{group}/m{number}", seal(new_nonce(), b"d"), ephemeral=True
+        )
+    neighbour.sync("/")
+    assert len(ours.group_membership(group).membership()) == count + 1
+
+
+@pytest.mark.parametrize(("size", "reads"), [(100, [4, 12]), (1000, [4, 5, 5, 2])])
+def test_a_group_of_large_records_is_read_in_pages(
+    open_client: Open, monkeypatch: pytest.MonkeyPatch, size: int, reads: list[int]
+) -> None:
+    monkeypatch.setattr(target_states, "_NODES_AT_FIRST", 4)
+    monkeypatch.setattr(target_states, "_ANSWER_BYTES", 6000)
+    group = open_client().group_membership("g")
+    data = {f"m{number:02d}": f"{number}" * size for number in range(12)}
+    for member, value in data.items():
+        group.join(member, value)
+    asked: list[int] = []
+    serialize = MultiRead.serialize
+
+    def counting(request: MultiRead) -> bytes:
+        asked.append(sum(isinstance(one, GetData) for one in request.operations))
+        return serialize(request)
+
+    monkeypatch.setattr(MultiRead, "serialize", counting)
+    assert open_client().group_membership("g").membership() == data
+    assert [count for count in asked if count] == reads
 
 
 def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
