@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kip30.driver.key_layout import Paths
 from kip30.driver.kit import refusals
+from kip30.driver.kit.batch_splitting import records_at_once
 from kip30.driver.kit.operation import OperationFuture, Steps
 from kip30.driver.kit.record_paths import leader_path, path_of
 from kip30.driver.record_format import Unsealed, unseal
@@ -211,32 +212,31 @@ class States:
     def _look(self, place: TargetKeys, read: Callable[[KeysAtRevision], T]) -> Steps[T]:
         """Read all keys, page by page; again, if their revision was compacted meanwhile."""
         while True:
-            found, more = yield self._calls.send(Ask(RANGE, _request(place), self._first))
+            first: RangeAnswer
+            first, order = yield self._calls.send(Ask(RANGE, _request(place), self._ordered))
+            found, more, revision = [*first.kvs], first.more, first.header.revision
             try:
                 while more:
-                    page: RangeAnswer = yield self._calls.send(
-                        Ask(RANGE, _request(place, found), itself)
-                    )
-                    found, more = found._replace(found=[*found.found, *page.kvs]), page.more
+                    request = _request(place, found, revision)
+                    page: RangeAnswer = yield self._calls.send(Ask(RANGE, request, itself))
+                    found += page.kvs
+                    more = page.more
             except CompactedError:
                 continue
-            return read(found)
+            return read(KeysAtRevision(order, revision, found))
 
-    def _first(self, answer: RangeAnswer, sent: Mark) -> tuple[KeysAtRevision, bool]:
-        order = self._calls.orders.of(answer.header, sent)
-        return KeysAtRevision(order, answer.header.revision, answer.kvs), answer.more
+    def _ordered(self, answer: RangeAnswer, sent: Mark) -> tuple[RangeAnswer, int]:
+        return answer, self._calls.orders.of(answer.header, sent)
 
 
-def _request(place: TargetKeys, so_far: KeysAtRevision | None = None) -> Any:
-    """Return the request for the first keys of *place*, or for those after *so_far*."""
-    names_only = place.target.kind is Kind.NAMESPACE
-    limit = _NAMES_PAGE if names_only else _PAGE
-    if so_far is None:
-        return messages.page(place.key, place.end, limit=limit, names_only=names_only)
-    after = so_far.found[-1].key + b"\0"
-    return messages.page(
-        after, place.end, limit=limit, names_only=names_only, revision=so_far.revision
-    )
+def _request(place: TargetKeys, found: Sequence[KeyValue] = (), revision: int = 0) -> Any:
+    """Return the request for the first keys of *place*, or for those after *found*."""
+    if place.target.kind is Kind.NAMESPACE:
+        names_only, limit = True, _NAMES_PAGE
+    else:
+        names_only, limit = False, records_at_once([len(one.value) for one in found], _PAGE)
+    begin = found[-1].key + b"\0" if found else place.key
+    return messages.page(begin, place.end, limit=limit, names_only=names_only, revision=revision)
 
 
 def _snapshot(place: TargetKeys, page: KeysAtRevision) -> Snapshot:

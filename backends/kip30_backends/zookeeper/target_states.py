@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kip30.driver.kit.batch_splitting import RECORDS_AT_FIRST, records_at_once
 from kip30.driver.records import Delta, Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import Key, unescape, unescape_all
@@ -30,8 +31,6 @@ _BYTES_AT_ONCE = 512 * 1024
 """Maximum number of nodes that one request reads, and of bytes of the request: a server refuses
 one from 1 MiB on."""
 _BYTES_EACH = 16
-_NODES_AT_FIRST = 200
-_ANSWER_BYTES = 4 * 1024 * 1024
 
 
 class LeaderState(NamedTuple):
@@ -161,11 +160,7 @@ class States:
         return [_found(outcome) for part in parts for outcome in part]
 
     def many(self, paths: Sequence[str]) -> Steps[list[Znode | None]]:
-        """Read the nodes *paths*, each as the leader knows it, but not all at one moment.
-
-        A server builds each whole response in its memory, so the sizes so far decide how many nodes
-        the next request reads.
-        """
+        """Read the nodes *paths*, each as the leader knows it, but not all at one moment."""
         found: list[Znode | None] = []
         while len(found) < len(paths):
             rest = paths[len(found) : len(found) + _most(found)]
@@ -243,9 +238,10 @@ class States:
 
     def _most_at_once(self, paths: Sequence[str]) -> Steps[int]:
         """Return how many of *paths* a request may read, by the sizes of the first of them."""
-        if len(paths) <= _NODES_AT_FIRST:
-            return _NODES_AT_FIRST
-        answer = yield Ask((MultiRead(tuple(map(GetData, paths[:_NODES_AT_FIRST]))),), fresh=False)
+        if len(paths) <= RECORDS_AT_FIRST:
+            return RECORDS_AT_FIRST
+        reads = tuple(map(GetData, paths[:RECORDS_AT_FIRST]))
+        answer = yield Ask((MultiRead(reads),), fresh=False)
         return _most([*map(_seen, answer.only())])
 
     def _each(self, path: str, names: Sequence[str], watch: bool) -> Steps[_Members]:  # noqa: FBT001
@@ -347,11 +343,9 @@ def _found(outcome: Any) -> Any:
 
 
 def _most(found: Sequence[Znode | NoAuth | None]) -> int:
-    """Return how many nodes the next request may read, given the sizes of those *found* so far."""
-    if not found:
-        return _NODES_AT_FIRST
-    size = sum(len(node.data or b"") for node in found if isinstance(node, Znode))
-    return max(1, min(_NODES_AT_ONCE, _ANSWER_BYTES * len(found) // max(1, size)))
+    """Return how many nodes the next request may read, given those *found* so far."""
+    sizes = [len(node.data or b"") if isinstance(node, Znode) else 0 for node in found]
+    return records_at_once(sizes, _NODES_AT_ONCE)
 
 
 def _parts(paths: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -1,6 +1,6 @@
 """Splitting many items into parts, one for each request."""
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -48,3 +48,18 @@ def parts(  # noqa: PLR0913  one for each limit of a request
         guarding.update(others)
     if part:
         yield part
+
+
+RECORDS_AT_FIRST = 200
+_ANSWER_BYTES = 4 * 1024 * 1024
+
+
+def records_at_once(sizes: Sequence[int], most: int) -> int:
+    """Return how many records to request next, at *most*, if those so far had *sizes* in bytes.
+
+    A server builds each whole response in its memory, so one of many records has about 4 MiB. The
+    first one has 200 records, which may have 256 KiB each.
+    """
+    if not sizes:
+        return min(most, RECORDS_AT_FIRST)
+    return max(1, min(most, _ANSWER_BYTES * len(sizes) // max(1, sum(sizes))))

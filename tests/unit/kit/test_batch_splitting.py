@@ -2,7 +2,7 @@
 
 import pytest
 
-from kip30.driver.kit.batch_splitting import parts
+from kip30.driver.kit.batch_splitting import parts, records_at_once
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,23 @@ def test_heavy_items_take_more_of_a_part() -> None:
         [2, 2],
         [1, 3],
     ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([], 200),
+        ([0, 0], 5000),
+        ([1024] * 200, 4096),
+        ([256 * 1024] * 200, 16),
+        ([1, 20 * 1024 * 1024], 1),
+    ],
+)
+def test_a_response_has_as_many_records_as_their_sizes_allow(
+    sizes: list[int], expected: int
+) -> None:
+    assert records_at_once(sizes, 5000) == expected
+
+
+def test_the_first_response_has_no_more_records_than_any_other() -> None:
+    assert records_at_once([], 8) == 8

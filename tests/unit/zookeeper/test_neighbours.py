@@ -10,6 +10,7 @@ from kazoo.security import make_digest_acl
 from kip30 import NotMemberError, PluginLocator, StoreError
 from kip30.config import Written
 from kip30.driver import Backend
+from kip30.driver.kit import batch_splitting
 from kip30.driver.record_format import seal
 from kip30.driver.records import Claim, Kind, Snapshot, Target, new_nonce
 from kip30_backends.zookeeper import target_states
@@ -223,8 +224,9 @@ def test_a_group_with_long_names_is_read_in_requests_that_a_server_takes(
 def test_a_group_of_large_records_is_read_in_pages(
     open_client: Open, monkeypatch: pytest.MonkeyPatch, size: int, reads: list[int]
 ) -> None:
-    monkeypatch.setattr(target_states, "_NODES_AT_FIRST", 4)
-    monkeypatch.setattr(target_states, "_ANSWER_BYTES", 6000)
+    for module in (target_states, batch_splitting):
+        monkeypatch.setattr(module, "RECORDS_AT_FIRST", 4)
+    monkeypatch.setattr(batch_splitting, "_ANSWER_BYTES", 6000)
     group = open_client().group_membership("g")
     data = {f"m{number:02d}": f"{number}" * size for number in range(12)}
     for member, value in data.items():
