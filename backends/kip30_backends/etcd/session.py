@@ -18,10 +18,10 @@ from kip30.driver.kit.time_left import seconds_left
 from kip30.driver.kit.timer import Timer
 from kip30.driver.lease import Lease
 from kip30.errors import UnavailableError
-from kip30_backends.etcd.calls import Ask, Calls, acknowledged
+from kip30_backends.etcd.calls import Ask, Calls, acknowledged, itself
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, RANGE
-from kip30_backends.etcd.client.messages import MESSAGES
+from kip30_backends.etcd.client.messages import MESSAGES, KeepAliveAnswer, RangeAnswer
 from kip30_backends.etcd.errors import LeaseGoneError
 from kip30_backends.etcd.observation_order import Mark
 
@@ -118,20 +118,21 @@ class Sessions:
         return OperationFuture(self._renewed(session, seconds))
 
     def _renewed(self, session: Session, seconds: float) -> Steps[bool]:
-        """Renew a lease, and let a quorum confirm it by answering a read.
+        """Renew a lease, and let a quorum confirm it by answering a read in the same term.
 
-        A leader that was cut off from the others renews leases alone until it notices.
+        A leader that was cut off from the others renews leases alone until it notices. If others
+        have elected another one meanwhile, that may already count a shorter time, and a server on
+        its side would answer the read.
         """
-        request = MESSAGES["LeaseKeepAliveRequest"](ID=session.ident)
-        is_there: bool = yield self._calls.send(Ask(LEASE_KEEP_ALIVE, request, _is_there), seconds)
-        request = messages.page(self._calls.access.prefix.encode(), b"", limit=1, names_only=True)
-        yield self._calls.send(Ask(RANGE, request, acknowledged), seconds)
-        return is_there
-
-
-def _is_there(answer: Any, _sent: Mark) -> bool:
-    seconds: int = answer.TTL
-    return seconds > 0
+        keep_alive = MESSAGES["LeaseKeepAliveRequest"](ID=session.ident)
+        renewed: KeepAliveAnswer = yield self._calls.send(
+            Ask(LEASE_KEEP_ALIVE, keep_alive, itself), seconds
+        )
+        look = messages.page(self._calls.access.prefix.encode(), b"", limit=1, names_only=True)
+        read: RangeAnswer = yield self._calls.send(Ask(RANGE, look, itself), seconds)
+        if read.header.raft_term != renewed.header.raft_term:
+            raise UnavailableError("the cluster has elected another leader during the renewal")
+        return renewed.TTL > 0
 
 
 LEAST = "3.4.31, 3.5.13 or 3.6"

@@ -1,8 +1,14 @@
-"""Release of claims whose session has ended in the store."""
+"""Sessions that the store has ended, and renewals that do not count."""
 
+from concurrent.futures import Future
 from typing import Any
 
+import pytest
+
+from kip30.driver.kit.futures import mapped
 from kip30.driver.records import Claim, Kind, Target, new_nonce
+from kip30_backends.etcd.client.channel import RANGE
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 
@@ -23,3 +29,30 @@ def test_a_claim_of_an_ended_session_is_released_without_a_request(
     groups = backend.observe.snapshot(Target(Kind.GROUP, "g")).result()
     assert groups.entries.keys() == {"other"}
     assert not backend.observe.snapshot(Target(Kind.SERVICE, "s")).result().entries
+
+
+def test_a_renewal_counts_only_if_a_read_in_the_same_term_follows(
+    open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend: Any = open_client(**{"plugin.session.timeout.ms": 6000}).backend
+    lease = backend.membership.claim("g", "m", new_nonce(), b"").result().lease
+    calls = backend._resources.calls
+    send, refused = calls.send, list[object]()
+
+    def in_another_term(ask: Any, *arguments: Any) -> Future[Any]:
+        answer = send(ask, *arguments)
+        return mapped(answer, after_an_election) if ask.path == RANGE else answer
+
+    def after_an_election(answer: Any) -> Any:
+        answer.header.raft_term += 1
+        refused.append(answer)
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(calls, "send", in_another_term)
+        eventually(lambda: refused, what="a renewal has been sent")
+        before = lease.deadline
+        eventually(lambda: len(refused) > 3, what="it is sent again")
+        assert lease.deadline == before
+    eventually(lambda: lease.deadline > before, what="the lease is renewed")
+    assert lease.is_valid()

@@ -9,6 +9,7 @@ from kip30_backends.etcd.observation_order import Orders
 class Header:
     revision: int
     cluster_id: int = 1
+    raft_term: int = 1
 
 
 def test_revisions_order_answers() -> None:

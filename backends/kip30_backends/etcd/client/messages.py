@@ -24,7 +24,9 @@ _TYPES = {
 
 # A field is ``type name number``; ``*`` marks a repeated one and ``|`` a member of the one union.
 _MESSAGES = {
-    "ResponseHeader": "uint64 cluster_id 1, uint64 member_id 2, int64 revision 3",
+    "ResponseHeader": (
+        "uint64 cluster_id 1, uint64 member_id 2, int64 revision 3, uint64 raft_term 4"
+    ),
     "KeyValue": (
         "bytes key 1, int64 create_revision 2, int64 mod_revision 3, bytes value 5, int64 lease 6"
     ),
@@ -56,7 +58,7 @@ _MESSAGES = {
     "LeaseRevokeRequest": "int64 ID 1",
     "LeaseRevokeResponse": "",
     "LeaseKeepAliveRequest": "int64 ID 1",
-    "LeaseKeepAliveResponse": "int64 ID 2, int64 TTL 3",
+    "LeaseKeepAliveResponse": "ResponseHeader header 1, int64 ID 2, int64 TTL 3",
     "WatchCreateRequest": (
         "bytes key 1, bytes range_end 2, int64 start_revision 3, int64 watch_id 7, bool fragment 8"
     ),
@@ -87,10 +89,21 @@ PUT = 0
 
 
 class Header(Protocol):
-    """The header of every answer about keys: the cluster, and the revision."""
+    """The header of an answer: the cluster, the revision, and the term of its leader."""
 
     cluster_id: int
     revision: int
+    raft_term: int
+
+
+class KeepAliveAnswer(Protocol):
+    """The answer to a renewal of a lease; its TTL is 0 if there is no such lease.
+
+    Its header was made before the renewal.
+    """
+
+    header: Header
+    TTL: int
 
 
 class KeyValue(Protocol):
