@@ -25,8 +25,8 @@ from kip30_conformance.fault_suites.mixed_claims import (
     recover,
 )
 from kip30_conformance.harness import Harness
+from kip30_conformance.server_harness import ServerHarness
 from kip30_conformance.servers import start
-from kip30_conformance.servers.server_harness import ServerHarness
 
 _COUNTS = (10, 100, 1000)
 _SESSION_SECONDS = 10.0

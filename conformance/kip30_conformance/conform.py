@@ -32,8 +32,8 @@ from kip30_conformance.harness import OPERATION_SECONDS, Harness
 from kip30_conformance.polling import scaled_by, time_scale
 from kip30_conformance.report.rendering import html, markdown
 from kip30_conformance.report.results import Level, StoreUnderTest, Summary
+from kip30_conformance.server_harness import ServerHarness
 from kip30_conformance.servers import Ensemble
-from kip30_conformance.servers.server_harness import ServerHarness
 
 if TYPE_CHECKING:
     from kip30_conformance.plugin import Conformance

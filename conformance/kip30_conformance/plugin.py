@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from kip30_conformance.deadlines import Deadlines
+from kip30_conformance.evidence import NoEvidenceError
 from kip30_conformance.harness import Harness
 from kip30_conformance.report.progress import Display
 from kip30_conformance.report.results import Check, CheckOutcome, Level, case_id
 from kip30_conformance.stall_detector import GAP_SECONDS, StallDetector
-from kip30_conformance.suite import NoEvidenceError
 
 _MARKERS = (
     "fault: a case of the fault level, with kills, stops or cut connections",

@@ -15,11 +15,11 @@ from types import FrameType
 import pytest
 
 from kip30 import ConfigError
+from kip30_conformance import failure_logs
 from kip30_conformance.harness import Harness
 from kip30_conformance.plugin import Conformance
 from kip30_conformance.report.progress import display_on
 from kip30_conformance.report.results import Level
-from kip30_conformance.servers import failure_logs
 
 _SECONDS_PER_CHECK = 300
 _SUITES = "kip30_conformance.all_suites"  # by name: pytest rewrites the asserts of what it imports

@@ -13,6 +13,7 @@ from kip30.driver import Capability
 from kip30.driver.clock import Clock
 from kip30_conformance._sealed import Sealed
 from kip30_conformance.clients.peer import Peer
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 
 P = ParamSpec("P")
@@ -39,28 +40,6 @@ class OpenPeer(Protocol):
 
 Freeze = Callable[[], AbstractContextManager[None]]
 """Returns a context in which the store accepts no write; see `Harness.frozen`."""
-
-
-class NoEvidenceError(AssertionError):
-    """A fault did not happen, so the observations of the check prove nothing."""
-
-
-class Evidence:
-    """The evidence that the faults of a check did happen."""
-
-    def __init__(self, note: Callable[[str, object], None]) -> None:
-        """Report the evidence to *note*."""
-        self._note = note
-
-    def saw(self, what: str, proof: object) -> None:
-        """Keep *proof* of the fault *what*, such as a count, a dead pid or a new epoch.
-
-        Raises:
-            NoEvidenceError: *proof* is false.
-        """
-        if not proof:
-            raise NoEvidenceError(f"no evidence of {what}: {proof!r}")
-        self._note("evidence", f"{what}: {proof}")
 
 
 class Suite(Sealed):

@@ -5,8 +5,8 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from kip30_conformance.plugin import is_proven
+from kip30_conformance.server_harness import ServerHarness
 from kip30_conformance.servers import SIZES, Ensemble, start
-from kip30_conformance.servers.server_harness import ServerHarness
 from tests.shared_servers import OPTIONS
 
 # With these a test can stop, freeze and restart the servers.

@@ -11,6 +11,7 @@ from typing_extensions import override
 from kip30 import PluginLocator
 from kip30.config import Written
 from kip30_conformance.clients.run_processes import Arena
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.fault_suites.commit_faults import CommitFaultTests
 from kip30_conformance.fault_suites.controller_faults import ControllerFaultTests
 from kip30_conformance.fault_suites.coordinator_crashes import CoordinatorWriteTests
@@ -38,7 +39,6 @@ from kip30_conformance.fault_suites.thread_faults import ThreadFaultTests
 from kip30_conformance.fault_suites.vacancy_faults import VacancyFaultTests
 from kip30_conformance.harness import Harness
 from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
-from kip30_conformance.suite import Evidence
 from kip30_conformance.suites.controller import ControllerTests
 from kip30_conformance.suites.coordinate_command import ShareTests
 from kip30_conformance.suites.coordinator_crowds import CoordinatorCrowdTests

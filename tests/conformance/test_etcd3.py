@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from kip30.config import Written
 from kip30_conformance.all_suites import suite_classes
+from kip30_conformance.server_harness import ServerHarness
 from kip30_conformance.servers import start
-from kip30_conformance.servers.server_harness import ServerHarness
 from kip30_conformance.unreachable import dead_port
 
 pytest.importorskip("etcd3", reason="it takes the extra etcd3", exc_type=ImportError)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from kip30_conformance.all_suites import suite_classes
+from kip30_conformance.server_harness import ServerHarness
 from kip30_conformance.servers.needing import needed
-from kip30_conformance.servers.server_harness import ServerHarness
 
 VERSIONS = {"etcd": "3.4.23", "zookeeper": "3.8.0"}
 

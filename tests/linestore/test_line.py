@@ -13,8 +13,8 @@ from kip30 import KeySetChange
 from kip30_conformance.all_suites import suite_classes
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, throughout, time_scale
+from kip30_conformance.server_harness import ServerHarness
 from kip30_conformance.servers import start
-from kip30_conformance.servers.server_harness import ServerHarness
 from tests.unit.threads import no_threads
 
 pytestmark = pytest.mark.large

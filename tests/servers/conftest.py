@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from kip30_conformance.failure_logs import pytest_runtest_makereport
 from kip30_conformance.servers import SIZES, STORES, Ensemble, Link
-from kip30_conformance.servers.failure_logs import pytest_runtest_makereport
 from kip30_conformance.servers.needing import needed
 
 __all__ = ["pytest_runtest_makereport"]

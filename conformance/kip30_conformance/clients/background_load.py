@@ -18,8 +18,8 @@ from kip30.history.storage_register import StorageRegister
 from kip30.history.vacuity import missing_evidence
 from kip30.history.verdict import Verdict
 from kip30_conformance.clients.random_calls import Worker
+from kip30_conformance.evidence import NoEvidenceError
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import NoEvidenceError
 
 _KEYS = ["load/a", "load/b"]
 _PACE_SECONDS = 0.02

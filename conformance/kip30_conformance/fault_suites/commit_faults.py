@@ -15,9 +15,9 @@ from kip30.driver.records import Condition, new_nonce
 from kip30.driver.records import Write as DriverWrite
 from kip30.names import Key
 from kip30.runtime.vacancies import TURN_SECONDS
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.server_suite import Linked, OpenLinked, ServerSuite
-from kip30_conformance.suite import Evidence
 
 Write = Callable[[Storage[str], Version], Version]
 T = TypeVar("T")

@@ -12,9 +12,10 @@ from kip30 import JSON, FencedError, PluginLocator
 from kip30_conformance.clients.broker_cluster import BrokerCluster, SeenState
 from kip30_conformance.clients.elector_log import BECOMING, ElectorLog
 from kip30_conformance.clients.peer import settled
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
-from kip30_conformance.suite import Evidence, OpenPeer
+from kip30_conformance.suite import OpenPeer
 from kip30_conformance.suites.controller import (
     ControllerSuite,
     await_leaders,

@@ -6,10 +6,11 @@ import pytest
 
 from kip30_conformance.clients.item_work import overlaps
 from kip30_conformance.clients.peer import Peer
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.fault_suites.coordinator_faults import await_parts, part, take_part
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import Evidence, OpenPeer
+from kip30_conformance.suite import OpenPeer
 from kip30_conformance.suites.coordinator_rounds import CoordinatorSuite
 
 _PACKED = 3000

@@ -15,9 +15,10 @@ from kip30_conformance.clients.item_work import overlaps
 from kip30_conformance.clients.members import MemberFactory
 from kip30_conformance.clients.peer import Peer, PeerError
 from kip30_conformance.driver_faults import DriverFault, Effect, wrap
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, supported
+from kip30_conformance.suite import OpenClient, OpenPeer, supported
 from kip30_conformance.suites.coordinator_rounds import CoordinatorSuite
 
 _COUNT = 6

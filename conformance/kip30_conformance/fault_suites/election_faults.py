@@ -22,9 +22,10 @@ from kip30.driver import Capability
 from kip30.driver.clock import SystemClock
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.peer import Peer, settled
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
-from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, supported
+from kip30_conformance.suite import OpenClient, OpenPeer, Suite, supported
 
 _HOUR = 3600.0
 _SHIFTS = {

@@ -19,9 +19,10 @@ import pytest
 
 from kip30 import PluginLocator
 from kip30.driver import Capability
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, time_scale
-from kip30_conformance.suite import Evidence, OpenClient, Suite
+from kip30_conformance.suite import OpenClient, Suite
 
 _ENDS = ("exit at once", "exit", "raise", "process")
 _KILLED = ("killed", "exit at once", "killed", "raise")

@@ -5,15 +5,16 @@ import time
 import pytest
 
 from kip30 import DefiniteError, OutcomeUnknownError, UnavailableError
-from kip30_conformance.clients.mixed_workload import MixedWorkload, MixedWorkloadSuite
 from kip30_conformance.clients.rivals import Rivals
-from kip30_conformance.clients.timed_calls import WRITTEN_KEYS, Caller, Ended, late, make
+from kip30_conformance.evidence import Evidence
+from kip30_conformance.fault_suites.mixed_workload import MixedWorkload, MixedWorkloadSuite
+from kip30_conformance.fault_suites.timed_calls import WRITTEN_KEYS, Caller, Ended, late, make
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.server_suite import Linked, can_read, connected_node, recovery_seconds
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.link import Side
-from kip30_conformance.suite import Evidence, OpenClient
+from kip30_conformance.suite import OpenClient
 
 _AWAKE_SECONDS = 2.0
 _SIDES: tuple[Side, ...] = ("client", "server")

@@ -6,9 +6,10 @@ import pytest
 
 from kip30 import OutcomeUnknownError
 from kip30_conformance.clients.elector_log import BECOMING, RESIGNING, ElectorLog
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, time_scale
-from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
+from kip30_conformance.suite import OpenClient, Suite, supported
 
 _SECONDS = 10
 

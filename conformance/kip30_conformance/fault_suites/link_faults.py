@@ -3,14 +3,14 @@
 import pytest
 
 from kip30 import Kip30Error
-from kip30_conformance.clients.mixed_workload import MixedWorkload, MixedWorkloadSuite
-from kip30_conformance.clients.timed_calls import Caller, late
+from kip30_conformance.evidence import Evidence
+from kip30_conformance.fault_suites.mixed_workload import MixedWorkload, MixedWorkloadSuite
+from kip30_conformance.fault_suites.timed_calls import Caller, late
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
 from kip30_conformance.server_suite import recovery_seconds
 from kip30_conformance.servers import Link
 from kip30_conformance.servers.link import Side
-from kip30_conformance.suite import Evidence
 
 _DROPS = 20
 _RESETS = 50

@@ -7,9 +7,10 @@ import pytest
 from kip30 import KeySetChange, PluginLocator, SessionLost, Storage, ValueChange
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.peer import Peer
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import Evidence, OpenPeer, supported
+from kip30_conformance.suite import OpenPeer, supported
 from kip30_conformance.suites.listeners import ListenerSuite
 
 

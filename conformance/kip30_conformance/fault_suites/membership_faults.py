@@ -13,9 +13,10 @@ from kip30 import GroupMembership, Member, MemberExistsError, MembershipChange, 
 from kip30.aio import AsyncPluginLocator
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.peer import Peer, PeerError, settled
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout, time_scale
-from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, supported
+from kip30_conformance.suite import OpenClient, OpenPeer, Suite, supported
 
 
 @pytest.mark.fault

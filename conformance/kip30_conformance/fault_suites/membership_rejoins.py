@@ -22,9 +22,10 @@ from kip30 import (
 from kip30_conformance.client_faults import ClientFaults
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.work_share import Share
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, time_scale
-from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
+from kip30_conformance.suite import OpenClient, Suite, supported
 
 _SESSIONS = 20
 _PARTS = range(16)

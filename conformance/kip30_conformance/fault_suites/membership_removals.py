@@ -4,9 +4,10 @@ import pytest
 
 from kip30 import GroupMembership, Member, MemberExistsError
 from kip30_conformance.clients.callback_recorder import Recorder
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout, time_scale
-from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
+from kip30_conformance.suite import OpenClient, Suite, supported
 
 _LATE = 8
 """A number of refused claims that takes about three seconds, longer than another client's join."""

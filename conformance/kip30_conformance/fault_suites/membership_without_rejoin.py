@@ -6,9 +6,10 @@ import pytest
 
 from kip30 import GroupMembership, Member, NotMemberError, PluginLocator
 from kip30_conformance.clients.callback_recorder import Recorder
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
-from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, supported
+from kip30_conformance.suite import OpenClient, OpenPeer, Suite, supported
 
 
 @pytest.mark.fault

@@ -8,11 +8,12 @@ from typing_extensions import override
 
 from kip30 import Member, PluginLocator, ValueChange
 from kip30_conformance.clients.listener_probe import ListenerProbe
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
 from kip30_conformance.server_suite import Linked, OpenLinked, ServerSuite
 from kip30_conformance.servers import Ensemble
-from kip30_conformance.suite import Evidence, supported
+from kip30_conformance.suite import supported
 
 _A_SHORT_WHILE = 0.4
 

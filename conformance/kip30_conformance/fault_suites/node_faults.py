@@ -10,7 +10,8 @@ import pytest
 
 from kip30 import Kip30Error, MembershipChange, PluginLocator, Storage, Version
 from kip30_conformance.clients.callback_recorder import Recorder
-from kip30_conformance.clients.mixed_workload import MixedWorkload, MixedWorkloadSuite
+from kip30_conformance.evidence import Evidence
+from kip30_conformance.fault_suites.mixed_workload import MixedWorkload, MixedWorkloadSuite
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.server_suite import (
@@ -23,7 +24,7 @@ from kip30_conformance.server_suite import (
     recovery_seconds,
 )
 from kip30_conformance.servers import Ensemble
-from kip30_conformance.suite import Evidence, OpenClient
+from kip30_conformance.suite import OpenClient
 
 _WRITERS = 3
 

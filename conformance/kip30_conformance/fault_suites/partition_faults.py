@@ -8,6 +8,7 @@ import pytest
 from kip30 import Kip30Error, LeaderElection, Leadership, ValueChange
 from kip30_conformance.clients.listener_probe import ListenerProbe
 from kip30_conformance.clients.rivals import Rivals
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
 from kip30_conformance.server_suite import (
@@ -18,7 +19,6 @@ from kip30_conformance.server_suite import (
     recovery_seconds,
 )
 from kip30_conformance.servers import Ensemble
-from kip30_conformance.suite import Evidence
 
 
 @pytest.mark.fault

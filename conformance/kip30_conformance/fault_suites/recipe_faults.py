@@ -10,9 +10,10 @@ from kip30.driver import Capability
 from kip30.recipes import Barrier, Grip, Lock, ReadWriteLock, Semaphore
 from kip30.recipes.barrier import barrier_group
 from kip30_conformance.clients.peer import Peer, settled
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
-from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, supported
+from kip30_conformance.suite import OpenClient, OpenPeer, Suite, supported
 from kip30_conformance.suites.recipes import A_MOMENT, both
 
 _Acquire = Callable[[float], Grip]

@@ -13,6 +13,7 @@ from kip30 import OutcomeUnknownError, PluginLocator, UnavailableError
 from kip30.config import Written
 from kip30_conformance.clients.crowd import together
 from kip30_conformance.clients.peer import Peer
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.fault_suites.mixed_claims import (
     MixedClaims,
     Pause,
@@ -25,7 +26,7 @@ from kip30_conformance.fault_suites.mixed_claims import (
 )
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, time_scale
-from kip30_conformance.suite import Evidence, Freeze, OpenClient, OpenPeer, Suite
+from kip30_conformance.suite import Freeze, OpenClient, OpenPeer, Suite
 
 _MORE_THREADS = 24
 _BLOCKED_CALLBACKS = 40

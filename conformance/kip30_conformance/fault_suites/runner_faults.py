@@ -7,9 +7,10 @@ from operator import le
 import pytest
 
 from kip30_conformance.clients.run_processes import SERVICE, TREE, Arena, Runner
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
-from kip30_conformance.suite import Evidence, Freeze, supported
+from kip30_conformance.suite import Freeze, supported
 from kip30_conformance.suites.run_command import RunnerSuite
 
 _HEAVY = (pytest.mark.heavy, pytest.mark.timeout(900))

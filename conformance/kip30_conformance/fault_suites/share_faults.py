@@ -13,9 +13,10 @@ from kip30.config import Written
 from kip30_conformance.clients.coordinate_processes import SharingArena
 from kip30_conformance.clients.default_signals import heeded
 from kip30_conformance.clients.run_processes import Runner
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import Evidence, Freeze
+from kip30_conformance.suite import Freeze
 from kip30_conformance.suites.coordinate_command import ShareSuite
 
 _HEAVY = (pytest.mark.heavy, pytest.mark.timeout(1800))

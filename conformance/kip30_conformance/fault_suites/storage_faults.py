@@ -20,17 +20,10 @@ from kip30 import (
 from kip30.driver import Capability
 from kip30_conformance.clients.crowd import at_once
 from kip30_conformance.clients.peer import Peer, PeerError
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, time_scale
-from kip30_conformance.suite import (
-    Evidence,
-    Freeze,
-    OpenClient,
-    OpenPeer,
-    Suite,
-    needing,
-    supported,
-)
+from kip30_conformance.suite import Freeze, OpenClient, OpenPeer, Suite, needing, supported
 
 Call = Callable[[Storage[str]], object]
 

@@ -14,10 +14,11 @@ import pytest
 
 from kip30 import DefiniteError, Kip30Error, PluginLocator, ValueChange
 from kip30_conformance.clients.callback_recorder import Recorder
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
 from kip30_conformance.process_resources import expect_no_more_than, resources_held
-from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
+from kip30_conformance.suite import OpenClient, Suite, supported
 
 _KEY = "k"
 

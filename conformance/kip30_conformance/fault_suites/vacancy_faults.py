@@ -4,9 +4,10 @@ import pytest
 
 from kip30 import LeaderElection
 from kip30.runtime.candidate_line import NEAR
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, supported
+from kip30_conformance.suite import OpenClient, OpenPeer, Suite, supported
 from kip30_conformance.suites.vacancies import wait_in_line
 
 

@@ -37,9 +37,10 @@ from kip30.driver.records import (
 )
 from kip30.names import Key
 from kip30_conformance.clients.callback_recorder import Recorder
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, time_scale
-from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, needing, supported
+from kip30_conformance.suite import OpenClient, OpenPeer, Suite, needing, supported
 
 _MANY = 10_321
 _AT_ONCE = 200

@@ -17,10 +17,11 @@ from kip30.config import Written
 from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import Key
 from kip30_conformance.client_faults import hook
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.process_resources import expect_no_more_than, resources_held, thread_names
-from kip30_conformance.suite import Evidence, Freeze, OpenClient, Suite, supported
+from kip30_conformance.suite import Freeze, OpenClient, Suite, supported
 
 T = TypeVar("T")
 

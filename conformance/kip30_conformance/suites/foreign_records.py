@@ -27,7 +27,9 @@ from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.harness import Harness
 from kip30_conformance.hypothesis_settings import searching
 from kip30_conformance.neighbour.base import Neighbour, Spot, leader, member, value
-from kip30_conformance.neighbour.foreign_record_checks import (
+from kip30_conformance.polling import eventually
+from kip30_conformance.suite import OpenClient, Suite, supported
+from kip30_conformance.suites.foreign_record_checks import (
     expect_nothing_worse,
     expect_unreadable,
     has_member,
@@ -42,8 +44,6 @@ from kip30_conformance.neighbour.foreign_record_checks import (
     sound_record,
     warnings_of,
 )
-from kip30_conformance.polling import eventually
-from kip30_conformance.suite import OpenClient, Suite, supported
 
 _BAD = b"\xff"
 _SPOTS = (value(NAMESPACE, "bad"), member(GROUP, "bad"), leader("bad"))

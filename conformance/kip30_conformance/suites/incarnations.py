@@ -11,8 +11,9 @@ from kip30.driver.records import parse_version
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.crowd import together
 from kip30_conformance.clients.peer import Peer
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
-from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, supported
+from kip30_conformance.suite import OpenClient, OpenPeer, Suite, supported
 
 _TURNS = 5
 _RACES = 10

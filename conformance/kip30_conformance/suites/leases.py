@@ -16,9 +16,10 @@ from kip30 import Leadership, MemberExistsError, OutcomeUnknownError, Unavailabl
 from kip30.driver import Backend
 from kip30.driver.clock import SystemClock
 from kip30.driver.records import new_nonce
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, supported
+from kip30_conformance.suite import OpenClient, OpenPeer, Suite, supported
 
 _MARGIN = 0.45
 """As a share of the session timeout: so much that no pause of this machine hides that it is left

@@ -19,9 +19,10 @@ from kip30.driver.closeable import Closeable
 from kip30.recipes import Grip, Lock, ReadWriteLock, Semaphore
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.elector_log import BECOMING, RESIGNING, ElectorLog
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout, time_scale
-from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
+from kip30_conformance.suite import OpenClient, Suite, supported
 from kip30_conformance.suites.election import A_MOMENT, term_of
 
 _SECONDS = 60

@@ -29,9 +29,10 @@ from kip30.driver.records import (
     new_nonce,
 )
 from kip30.names import Key
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout, time_scale
-from kip30_conformance.suite import Evidence, OpenClient, Suite
+from kip30_conformance.suite import OpenClient, Suite
 
 _KEY = Key("n", "k")
 _RELEASES: Mapping[str, Callable[[MembershipDriver, Claim], object]] = {

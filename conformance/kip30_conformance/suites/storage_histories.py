@@ -22,14 +22,9 @@ from kip30.history.verdict import Verdict
 from kip30_conformance.clients.crowd import together
 from kip30_conformance.clients.peer import Peer
 from kip30_conformance.clients.random_calls import Worker
+from kip30_conformance.evidence import Evidence, NoEvidenceError
 from kip30_conformance.harness import Harness
-from kip30_conformance.suite import (
-    Evidence,
-    NoEvidenceError,
-    OpenClient,
-    OpenPeer,
-    Suite,
-)
+from kip30_conformance.suite import OpenClient, OpenPeer, Suite
 
 KEYS = ["n/a", "n/b", "n/c"]
 TIMES = 120

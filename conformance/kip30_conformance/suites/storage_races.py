@@ -17,16 +17,10 @@ from kip30 import (
 )
 from kip30.driver import Capability
 from kip30_conformance.clients.crowd import together
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import (
-    Evidence,
-    OpenClient,
-    OpenPeer,
-    Suite,
-    needing,
-    supported,
-)
+from kip30_conformance.suite import OpenClient, OpenPeer, Suite, needing, supported
 
 KEYS = [f"n/{number}" for number in range(40)]
 

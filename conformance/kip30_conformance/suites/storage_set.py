@@ -23,9 +23,10 @@ from kip30 import (
 )
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.crowd import at_once, together
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite
+from kip30_conformance.suite import OpenClient, OpenPeer, Suite
 
 TIMES = 40
 

@@ -19,10 +19,11 @@ from kip30 import (
     SessionLost,
 )
 from kip30_conformance.clients.callback_recorder import Recorder
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.hypothesis_settings import searching
 from kip30_conformance.polling import eventually, throughout
-from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
+from kip30_conformance.suite import OpenClient, Suite, supported
 from kip30_conformance.suites.election import A_MOMENT, term_of
 
 _NUMBERS = itertools.count()

@@ -30,8 +30,9 @@ from kip30.driver.records import MOST_GUARDS, Condition, Guard, Write, new_nonce
 from kip30.names import Key
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.driver_faults import wrap
+from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
-from kip30_conformance.suite import Evidence, OpenClient, Suite, needing
+from kip30_conformance.suite import OpenClient, Suite, needing
 
 _Verb = Callable[[Storage[str], Version, Any], object]
 

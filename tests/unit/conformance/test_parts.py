@@ -14,9 +14,10 @@ from kip30.driver import Capability
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.crowd import at_once
 from kip30_conformance.clients.fork_calls import in_forked_child
+from kip30_conformance.evidence import Evidence, NoEvidenceError
 from kip30_conformance.polling import eventually, throughout
 from kip30_conformance.process_resources import expect_no_more_than, resources_held
-from kip30_conformance.suite import Evidence, NoEvidenceError, needing
+from kip30_conformance.suite import needing
 from kip30_conformance.unreachable import nowhere
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from kip30_conformance.clients.timed_calls import make
+from kip30_conformance.fault_suites.timed_calls import make
 from kip30_conformance.polling import eventually
 from kip30_conformance.stall_detector import GAP_SECONDS, StallDetector
 

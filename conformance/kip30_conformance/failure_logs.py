@@ -4,8 +4,8 @@ from collections.abc import Generator
 
 import pytest
 
+from kip30_conformance.server_harness import ServerHarness
 from kip30_conformance.servers.ensemble import Ensemble
-from kip30_conformance.servers.server_harness import ServerHarness
 
 
 @pytest.hookimpl(wrapper=True)
