@@ -15,6 +15,10 @@ class Field(NamedTuple):
 _BYTES = "text; `{}_base64` instead if it is not UTF-8"
 _VALUE = Field("value", "text or null", f"the value, {_BYTES.format('value')}; null: no such key")
 _VERSION = Field("version", "text or null", "the version; an opaque token, not a number")
+_STORED_VALUE = Field("value", "text", f"the value, {_BYTES.format('value')}")
+_STORED_VERSION = Field("version", "text", "the version; an opaque token, not a number")
+_BYTES_FIELD = Field("bytes", "number", "the size of the value")
+_DRY_RUN = Field("dry_run", "boolean", "whether nothing was changed")
 _KEY = Field("key", "text", "the whole key")
 _LEADER = "`id`: text; `epoch`: number; `data`: text, or `data_base64`"
 _GROUP_STATE = "the state of the group, with a list `members`; null: no such group"
@@ -59,6 +63,16 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("state", "object or null", _GROUP_STATE),
     ),
     "leader": _LEADING,
+    "services": (
+        Field("service", "text", "the service"),
+        Field("leader", "text or null", "the id of its leader; null: no one leads"),
+        Field("epoch", "number or null", "the newest epoch; null: the store keeps none"),
+        Field("waiting", "number", "how many candidates wait in line; 0 on Cassandra"),
+    ),
+    "groups": (
+        Field("group", "text", "the group"),
+        Field("members", "number", "how many members it has"),
+    ),
     "group list": (
         Field("group", "text", "the group"),
         Field("members", "list", _MEMBERS),
@@ -75,7 +89,25 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
     "kv set": _WRITTEN,
     "kv update": _WRITTEN,
     "kv delete": (_KEY,),
+    "kv delete --recursive": (
+        Field("namespace", "text", "the namespace"),
+        Field("deleted", "number", "how many keys were deleted"),
+        Field("changed", "number", "how many stay, because they have changed"),
+        Field("gone", "number", "how many others have deleted meanwhile"),
+        Field("unknown", "number", "how many may have been deleted: the answer was lost"),
+        _DRY_RUN,
+    ),
     "kv list": (_KEY,),
+    "kv tree": (_KEY, _BYTES_FIELD, _STORED_VERSION),
+    "kv tree --values": (_KEY, _STORED_VALUE, _STORED_VERSION),
+    "kv import": (
+        Field("created", "number", "how many keys were created"),
+        Field("updated", "number", "how many got another value"),
+        Field("kept", "number", "how many keep another value"),
+        Field("equal", "number", "how many had this value already"),
+        Field("failed", "number", "how many were not written, or perhaps not"),
+        _DRY_RUN,
+    ),
     "kv watch": (_KEY, _VALUE, _VERSION),
     "kv watch --keys": (
         Field("namespace", "text", "the namespace"),
@@ -125,7 +157,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("services", "number", "how many services had remains that were removed"),
         Field("groups", "number", "how many groups"),
         Field("namespaces", "number", "how many namespaces"),
-        Field("dry_run", "boolean", "whether nothing was removed"),
+        _DRY_RUN,
     ),
     **{f"pipeline {job}": _WAVE + _REPORT for job in _JOBS},
     "pipeline feed": _FEED + _REPORT,

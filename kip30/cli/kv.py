@@ -1,12 +1,13 @@
 """``kip30 kv``: key-value storage by hand and from scripts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from kip30.cli import _completion_values, _output, _parameters
+from kip30.cli import _completion_values, _kv_bulk, _output, _parameters
+from kip30.cli._exit_codes import Status
 from kip30.cli._follow import watch
 from kip30.cli._groups import Commands
 from kip30.cli._store_options import StoreChoice, opens_store
@@ -167,6 +168,11 @@ def update(  # noqa: PLR0913  one argument per option
 @_expected
 @_fenced
 @_guarded
+@click.option(
+    "-r", "--recursive", is_flag=True, help="KEY is a namespace: delete all keys in it and below."
+)
+@click.option("-n", "--dry-run", is_flag=True, help="With --recursive: delete nothing, and count.")
+@click.option("-y", "--yes", "confirmed", is_flag=True, help="With --recursive: do not ask.")
 @_output.as_json
 @opens_store
 def delete(  # noqa: PLR0913  one argument per option
@@ -176,9 +182,24 @@ def delete(  # noqa: PLR0913  one argument per option
     expected: Version | None,
     fence: Fence | None,
     guard: "ShareGuard | None",
+    recursive: bool,
+    dry_run: bool,
+    confirmed: bool,
     as_json: bool,
-) -> None:
-    """Delete KEY; refused if there is no such key."""
+) -> int:
+    """Delete KEY; refused if there is no such key.
+
+    With --recursive each key is deleted at the version that it had when it was listed. Keys that
+    changed or came meanwhile stay; then it exits with 1, and can be repeated.
+    """
+    if recursive:
+        if expected is not None or fence is not None or guard is not None:
+            raise UsageError("--recursive excludes --version, --fence and --guard")
+        return _kv_bulk.delete_below(
+            choice, key, dry_run=dry_run, confirmed=confirmed, as_json=as_json
+        )
+    if dry_run or confirmed:
+        raise UsageError("--dry-run and --yes are for --recursive")
     _check_one(fence, guard)
     with choice.open() as locator:
         if guard is not None:
@@ -188,23 +209,35 @@ def delete(  # noqa: PLR0913  one argument per option
             locator.storage(BYTES).delete(key, expected=expected, fence=fence)
     if as_json:
         _output.json_line({"key": key})
+    return Status.OK
 
 
 @command.command("list")
 @click.argument("namespace", default="")
+@click.option(
+    "-r", "--recursive", is_flag=True, help="Print the keys of all namespaces below, too."
+)
 @_output.as_json
 @opens_store
-def list_keys(choice: StoreChoice, namespace: str, *, as_json: bool) -> None:
+def list_keys(choice: StoreChoice, namespace: str, *, recursive: bool, as_json: bool) -> None:
     """Print the keys of NAMESPACE, one level deep.
 
-    Without NAMESPACE, those that have none: keys without a slash.
+    Without NAMESPACE, those that have none: keys without a slash; with --recursive all keys but
+    kip30's own.
     """
+    if recursive:
+        _print_keys(_kv_bulk.list_below(choice, namespace), as_json=as_json)
+        return
     with choice.open() as locator:
-        for key in locator.storage(BYTES).list(namespace):
-            if as_json:
-                _output.json_line({"key": key})
-            else:
-                _output.line(key)
+        _print_keys(locator.storage(BYTES).list(namespace), as_json=as_json)
+
+
+def _print_keys(keys: Iterable[str], *, as_json: bool) -> None:
+    for key in keys:
+        if as_json:
+            _output.json_line({"key": key})
+        else:
+            _output.line(key)
 
 
 @command.command("watch")
@@ -225,6 +258,11 @@ def watch_key(choice: StoreChoice, key: str, *, keys: bool, as_json: bool) -> in
             return watch(locator, listen, partial(_show_keys, as_json=as_json))
         listen_to_value = partial(_listen_to_value, registry, key)
         return watch(locator, listen_to_value, partial(_show_value, as_json=as_json))
+
+
+command.add_command(_kv_bulk.tree)
+command.add_command(_kv_bulk.export_keys)
+command.add_command(_kv_bulk.import_keys)
 
 
 def _listen_to_value(

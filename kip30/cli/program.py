@@ -23,6 +23,8 @@ COMMANDS = {
     "coordinate-status": "Print the members of GROUP, each with its share.",
     "coordinate-delete": "Delete the records of GROUP, which no longer has members.",
     "leader": "Print the leader of SERVICE.",
+    "services": "Print all services with their leaders.",
+    "groups": "Print all groups that have members, and how many.",
     "group": "List, watch and join groups.",
     "kv": "Read and change keys and values.",
     "backends": "List the stores: whether installed, what they offer, and their limits.",

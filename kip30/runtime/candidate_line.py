@@ -48,6 +48,13 @@ def line_group(service: str) -> str:
         return f"{_PREFIX}//{hashlib.sha256(service.encode()).hexdigest()}"
 
 
+def service_of_line(group: str) -> str | None:
+    """Return the service whose candidates wait in *group*; None: unknown, or it is no line."""
+    prefix, slash, service = group.partition("/")
+    is_named = prefix == _PREFIX and slash and not service.startswith("/")
+    return service if is_named else None
+
+
 class CandidateLine:
     """The place of one campaign in the line of its service. Used by its task alone.
 

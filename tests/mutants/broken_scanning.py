@@ -133,7 +133,7 @@ class _MixingScanner(EmbeddedScanner):
     def scan(self, span: Span, at: Position) -> Iterator[Page]:
         yield from super().scan(span, at)
         with self._reading(at) as copy:
-            yield Page.of(_claims(copy, self._root(copy)))
+            yield _claims(copy, self._root(copy), b"")
 
 
 class MixesClaimsIn(_Broken):

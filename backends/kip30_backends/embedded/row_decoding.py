@@ -3,7 +3,7 @@
 SQLite stores any type in any column, so a row of another program need not be a record.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kip30.driver.records import Version
@@ -54,12 +54,11 @@ def _fault_of(found: Found) -> str:
     """Return the fault of a row; empty: none."""
     if _are_sound(*((value,) for value in found)):
         return ""
-    wrong = [
-        f"{name} is of the type {type(value).__name__}"
-        for name, value, kind in zip(_NAMES, found, _TYPES, strict=True)
-        if type(value) is not kind
-    ]
-    return f"foreign: {', '.join(wrong or ['the key is not UTF-8'])}"
+    try:
+        _sound(dict(zip(_NAMES, _TYPES, strict=True)), found)
+    except ValueError as error:
+        return str(error)
+    return "foreign: the key is not UTF-8"
 
 
 def _rejected(key: Any, fault: str) -> Rejected:
@@ -78,20 +77,60 @@ def change_of(order: int, namespace: bytes, name: bytes, data: Any, rev: Any) ->
     return Change(key, Row(key, data, rev, 0, None, rev, None), order)
 
 
-def claims_of(members: Iterable[Any], services: Iterable[Any]) -> Iterator[Row]:
-    """Yield the claims that the rows of two tables are."""
-    for scope, member, data, born, session in members:
-        yield claim_row(
-            "member",
-            scope.decode(),
-            member.decode(),
-            data=data,
-            version=Version(born),
-            owner=session,
-        )
+_MEMBER = {"scope": bytes, "id": bytes, "data": bytes, "born": int, "session": str}
+_SERVICE = {"scope": bytes, "epoch": int}
+_LEADER = {"candidate": bytes, "data": bytes, "session": str}
+
+
+def claims_of(members: Iterable[Sequence[Any]], services: Iterable[Sequence[Any]]) -> Page:
+    """Return the claims that the rows of two tables are."""
+    rows, rejected = list[Row](), list[Rejected]()
+    for found in members:
+        try:
+            rows.append(_member(*_sound(_MEMBER, found)))
+        except ValueError as error:
+            rejected.append(Rejected(_place("member", *found[:2]), str(error)))
     for scope, candidate, data, epoch, session in services:
-        version = Version(epoch)
-        yield claim_row("epoch", scope.decode(), data=None, version=version, owner=None)
-        if candidate is not None:
-            names = (scope.decode(), candidate.decode())
-            yield claim_row("leader", *names, data=data, version=version, owner=session)
+        try:
+            rows += _leader(*_sound(_SERVICE, (scope, epoch)), candidate, data, session)
+        except ValueError as error:
+            rejected.append(Rejected(_place("service", scope), str(error)))
+    return Page.of(rows, rejected)
+
+
+def _member(scope: bytes, member: bytes, data: bytes, born: int, session: str) -> Row:
+    names = (scope.decode(), member.decode())
+    return claim_row("member", *names, data=data, version=Version(born), owner=session)
+
+
+def _leader(scope: bytes, epoch: int, *seat: Any) -> Iterator[Row]:
+    version = Version(epoch)
+    yield claim_row("epoch", scope.decode(), data=None, version=version, owner=None)
+    if seat[0] is not None:
+        candidate, data, session = _sound(_LEADER, seat)
+        names = (scope.decode(), candidate.decode())
+        yield claim_row("leader", *names, data=data, version=version, owner=session)
+
+
+def _sound(kinds: Mapping[str, type], found: Sequence[Any]) -> Sequence[Any]:
+    """Return the columns *found*.
+
+    Raises:
+        ValueError: One has another type, so kip30 did not write it.
+    """
+    wrong = [
+        f"{name} is of the type {type(value).__name__}"
+        for (name, kind), value in zip(kinds.items(), found, strict=True)
+        if type(value) is not kind
+    ]
+    if wrong:
+        raise ValueError(f"foreign: {', '.join(wrong)}")
+    return found
+
+
+def _place(*parts: object) -> bytes:
+    shown = [
+        part.decode(errors="backslashreplace") if isinstance(part, bytes) else str(part)
+        for part in parts
+    ]
+    return "/".join(shown).encode(errors="backslashreplace")

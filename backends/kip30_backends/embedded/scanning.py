@@ -34,7 +34,6 @@ from kip30.driver.scanning import (
     Page,
     PageSize,
     Position,
-    Row,
     ScanDriver,
     Span,
     View,
@@ -262,8 +261,7 @@ class EmbeddedScanner(ScanDriver):
         with self._reading(at) as copy:
             root = self._root(copy)
             if self._view.layout is Layout.CLAIMS:
-                under = self._view.under.encode()
-                yield Page.of(row for row in _claims(copy, root) if row.key.startswith(under))
+                yield _claims(copy, root, self._view.under.encode())
                 return
             yield from _pages(copy, root, _Range.of_token(span.token))
 
@@ -391,8 +389,9 @@ def _inside(under: str) -> Callable[[bytes], bool]:
     return lambda key: not under or key.startswith(prefix)
 
 
-def _claims(copy: sqlite3.Connection, root: int) -> Iterator[Row]:
-    return claims_of(_rows(copy, _MEMBERS, (root,)), _rows(copy, _SERVICES, (root,)))
+def _claims(copy: sqlite3.Connection, root: int, under: bytes) -> Page:
+    page = claims_of(_rows(copy, _MEMBERS, (root,)), _rows(copy, _SERVICES, (root,)))
+    return Page.of((row for row in page.rows if row.key.startswith(under)), page.rejected)
 
 
 def _spans(copy: sqlite3.Connection, root: int, part: _Range, rows: int) -> Iterator[Span]:

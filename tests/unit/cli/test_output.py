@@ -131,7 +131,11 @@ ANSWERS: Mapping[str, tuple[str, ...]] = {
     "kv set": ("kv", "set", "n/k", "x"),
     "kv update": ("kv", "update", "n/k", "x"),
     "kv delete": ("kv", "delete", "n/k"),
+    "kv delete --recursive": ("kv", "delete", "n", "--recursive", "--yes"),
     "kv list": ("kv", "list", "n"),
+    "kv tree": ("kv", "tree", "n"),
+    "kv tree --values": ("kv", "tree", "n", "--values"),
+    "kv import": ("kv", "import", os.devnull),
     "backends": ("backends",),
     "config": ("config",),
     "config --effective": ("config", "--effective"),
@@ -171,7 +175,7 @@ def test_a_watch_has_the_documented_fields(shell: Shell, command: str) -> None:
 
 
 def test_every_command_with_json_is_documented() -> None:
-    checked = {*ANSWERS, *WATCHES, "config --ddl"}
+    checked = {*ANSWERS, *WATCHES, "config --ddl", "services", "groups"}
     with_spark = {name for name in SCHEMA if name.startswith("pipeline ")}  # in tests/pipeline
     assert checked | with_spark == set(SCHEMA)
     documented = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()

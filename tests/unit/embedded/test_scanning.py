@@ -451,3 +451,34 @@ def test_a_span_names_its_keys_and_no_others(
     assert [span.rows for span in spans] == [4, 4, 2]
     assert [len(next(iter(store.scan(span, at))).rows) for span in spans] == [4, 4, 2]
     assert all(isinstance(span, Span) for span in spans)
+
+
+@pytest.mark.parametrize(
+    ("statement", "missing"),
+    [
+        ("UPDATE member SET data = 5", {"member"}),
+        ("UPDATE member SET scope = 5", {"member"}),
+        ("UPDATE member SET id = x'ff'", {"member"}),
+        ("UPDATE service SET data = 5", {"leader"}),
+        ("UPDATE service SET candidate = 'text'", {"leader"}),
+        ("UPDATE service SET epoch = 'text'", {"leader", "epoch"}),
+        ("UPDATE service SET scope = 5", {"leader", "epoch"}),
+    ],
+)
+def test_a_claim_that_kip30_did_not_write_is_rejected_and_the_others_are_read(
+    backend: EmbeddedBackend,
+    open_scanner: OpenScanner,
+    directory: Path,
+    statement: str,
+    missing: set[str],
+) -> None:
+    backend.membership.claim("g", "m", "nonce", b"d").result()
+    backend.election.claim("s", "c", "nonce", b"d").result()
+    with closing(sqlite3.connect(directory / "kip30.db")) as database, database:
+        assert database.execute(statement).rowcount == 1
+    store = open_scanner(layout=Layout.CLAIMS)
+    at = store.position()
+    pages = [page for span in store.plan(at, ALL) for page in store.scan(span, at)]
+    found = {row.key.decode().partition("/")[0] for page in pages for row in page.rows}
+    assert found == {"member", "leader", "epoch"} - missing
+    assert len([one for page in pages for one in page.rejected]) == 1

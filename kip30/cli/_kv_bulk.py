@@ -1,0 +1,232 @@
+"""The subcommands of ``kip30 kv`` for many keys: tree, export, import."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import BinaryIO
+
+import click
+
+from kip30.cli import _output
+from kip30.cli._exit_codes import Status
+from kip30.cli._failures import say
+from kip30.cli._store_options import StoreChoice, opens_store
+from kip30.cli._unreadable import report_unreadable
+from kip30.codecs import BYTES
+from kip30.errors import UnavailableError
+from kip30.locator import PluginLocator
+from kip30.operations import (
+    LONGEST_LINE,
+    ConflictRule,
+    Import,
+    ImportPlan,
+    KeyScan,
+    StoredKey,
+    delete_versions,
+    parse_exported,
+    plan_import,
+    write_import,
+)
+
+_SHOWN = 10
+_INDENT = "  "
+
+_namespace = click.argument("namespace", default="")
+_internal = click.option("--all", "internal", is_flag=True, help="Include kip30's own keys.")
+_dry_run = click.option("-n", "--dry-run", is_flag=True, help="Change nothing, and count.")
+
+
+def list_below(choice: StoreChoice, namespace: str) -> Iterator[str]:
+    """Yield all keys of *namespace* and below, in the order of their UTF-8 bytes."""
+    scan = KeyScan(choice.properties(), namespace)
+    yield from sorted((one.key for one in scan), key=str.encode)
+    report_unreadable(scan.unreadable)
+
+
+@click.command()
+@_namespace
+@click.option("--values", is_flag=True, help="Print the values, too.")
+@_internal
+@_output.as_json
+@opens_store
+def tree(
+    choice: StoreChoice, namespace: str, *, values: bool, internal: bool, as_json: bool
+) -> int:
+    """Print the keys of NAMESPACE and below as a tree, all of them without NAMESPACE.
+
+    Namespaces end in "/"; a key has the size of its value in bytes, and its version. In a pipe
+    each line has the whole name.
+    """
+    scan = KeyScan(choice.properties(), namespace, internal=internal)
+    found = sorted(scan, key=lambda one: one.key.encode())
+    if as_json:
+        for one in found:
+            _output.json_line(_record(one, values=values))
+    else:
+        _print_tree(found, values=values)
+    return _ended(scan)
+
+
+def _print_tree(found: Sequence[StoredKey], *, values: bool) -> None:
+    above: list[str] = []
+    for one in found:
+        *namespaces, name = one.key.split("/")
+        common = 0
+        while common < min(len(above), len(namespaces)) and above[common] == namespaces[common]:
+            common += 1
+        for depth in range(common, len(namespaces)):
+            _print_name(namespaces[: depth + 1], "/")
+        above = namespaces
+        shown = [one.value] if values else []
+        _print_name([*namespaces, name], "", len(one.value), str(one.version), *shown)
+
+
+def _print_name(path: Sequence[str], end: str, *fields: str | bytes | int) -> None:
+    if sys.stdout.isatty():
+        _output.line(f"{_INDENT * (len(path) - 1)}{path[-1]}{end}", *fields, widths=(40, 8, 12))
+    else:
+        _output.line(f"{'/'.join(path)}{end}", *fields)
+
+
+@click.command("export")
+@_namespace
+@_internal
+@opens_store
+def export_keys(choice: StoreChoice, namespace: str, *, internal: bool) -> int:
+    """Print the keys of NAMESPACE and below, a JSON object a line, for `kip30 kv import`.
+
+    Lines are in the order of the store. Exits with 1 if there are records that cannot be read.
+    For many gigabytes, for another store under load, or to go on after an interruption, use
+    `kip30 pipeline snapshot`.
+    """
+    scan = KeyScan(choice.properties(), namespace, internal=internal)
+    for one in scan:
+        _output.json_line(_record(one, values=True))
+    return _ended(scan)
+
+
+@click.command("import")
+@click.argument("exported", metavar="[FILE]", type=click.File("rb"), default="-")
+@click.option(
+    "--on-conflict",
+    type=click.Choice([one.value for one in ConflictRule]),
+    default=ConflictRule.FAIL.value,
+    show_default=True,
+    help="What to do with keys that have another value: write nothing at all, keep it, replace it.",
+)
+@_dry_run
+@_output.as_json
+@opens_store
+def import_keys(
+    choice: StoreChoice, exported: BinaryIO, *, on_conflict: str, dry_run: bool, as_json: bool
+) -> int:
+    """Write the keys in FILE, which `kip30 kv export` has printed; else those of stdin.
+
+    All lines are checked first. Versions are not kept: a key gets a new one. Prints how many keys
+    were created, updated, kept, and equal already. It can be repeated. Exits with 1 if keys have
+    another value, or get one meanwhile.
+    """
+    values = parse_exported(iter(partial(exported.readline, LONGEST_LINE + 1), b""))
+    rule = ConflictRule(on_conflict)
+    with choice.open() as locator:
+        storage = locator.storage(BYTES)
+        plan = plan_import(storage, values)
+        stops = rule is ConflictRule.FAIL and bool(plan.different)
+        update = rule is ConflictRule.UPDATE
+        done = (
+            _nothing_done(plan, update=update and dry_run, create=dry_run and not stops)
+            if dry_run or stops
+            else write_import(storage, plan, update=update)
+        )
+    kept = len(plan.different) if not update else 0
+    counts = {"created": done.created, "updated": done.updated, "kept": kept, "equal": plan.equal}
+    failed = len(done.conflicts) + len(done.unknown) + len(done.failed)
+    if as_json:
+        _output.json_line({**counts, "failed": failed, "dry_run": dry_run})
+    else:
+        titles = ("KEYS", "WOULD BE" if dry_run else "NUMBER")
+        _output.table(titles, [*counts.items(), ("failed", failed)])
+    if stops:
+        _name("has another value", [*plan.different])
+        say("nothing was written — --on-conflict skip keeps these keys, update replaces them")
+        return Status.REFUSED
+    return _import_status(done)
+
+
+def _nothing_done(plan: ImportPlan, *, update: bool, create: bool) -> Import:
+    created = len(plan.missing) if create else 0
+    return Import(created, len(plan.different) if update else 0, [], [], {})
+
+
+def _import_status(done: Import) -> int:
+    _name("was created, changed or deleted meanwhile, and stays so", done.conflicts)
+    _name("may have been written: its answer was lost", done.unknown)
+    for key, error in [*done.failed.items()][:_SHOWN]:
+        say(f"{key!r} was not written: {error}")
+    if done.unknown:
+        return Status.UNKNOWN
+    if any(isinstance(error, UnavailableError) for error in done.failed.values()):
+        return Status.UNAVAILABLE
+    return Status.REFUSED if done.conflicts or done.failed else Status.OK
+
+
+def delete_below(
+    choice: StoreChoice, namespace: str, *, dry_run: bool, confirmed: bool, as_json: bool
+) -> int:
+    """Delete the keys of *namespace* and below, each at the version that was listed."""
+    properties = choice.properties()
+    scan = KeyScan(properties, namespace)
+    listed = [(one.key, one.version) for one in scan]
+    if not (dry_run or confirmed):
+        _confirm(len(listed), namespace)
+    if dry_run:
+        counts = {"deleted": len(listed), "changed": 0, "gone": 0, "unknown": 0}
+    else:
+        with PluginLocator().startup(properties) as locator:
+            done = delete_versions(locator.storage(BYTES), listed)
+        _name("has changed, and stays", done.changed)
+        _name("may have been deleted: its answer was lost", done.unknown)
+        counts = {
+            "deleted": done.deleted,
+            "changed": len(done.changed),
+            "gone": len(done.gone),
+            "unknown": len(done.unknown),
+        }
+    if as_json:
+        _output.json_line({"namespace": namespace, **counts, "dry_run": dry_run})
+    else:
+        titles = ("KEYS", "WOULD BE" if dry_run else "NUMBER")
+        _output.table(titles, list(counts.items()))
+    if counts["unknown"]:
+        return Status.UNKNOWN
+    return Status.REFUSED if counts["changed"] or _ended(scan) else Status.OK
+
+
+def _confirm(count: int, namespace: str) -> None:
+    """Ask on a terminal; without one the option is needed.
+
+    Raises:
+        click.UsageError: There is no terminal to ask on.
+        click.Abort: The answer is no.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError("without a terminal to ask on, --recursive needs --yes")
+    below = f"below {_output.escaped(namespace)!r}" if namespace else "in this store"
+    click.confirm(f"Delete {count} keys {below}?", abort=True, err=True)
+
+
+def _ended(scan: KeyScan) -> int:
+    report_unreadable(scan.unreadable)
+    return Status.REFUSED if scan.unreadable else Status.OK
+
+
+def _name(what: str, keys: Sequence[str]) -> None:
+    for key in keys[:_SHOWN]:
+        say(f"{key!r} {what}")
+    if len(keys) > _SHOWN:
+        say(f"{len(keys) - _SHOWN} further keys likewise")
+
+
+def _record(one: StoredKey, *, values: bool) -> dict[str, str | int | None]:
+    shown = _output.text_or_base64("value", one.value) if values else {"bytes": len(one.value)}
+    return {"key": one.key, **shown, "version": str(one.version)}

@@ -1,0 +1,34 @@
+"""``kip30 services``: every service that is led, or was."""
+
+import click
+
+from kip30.cli import _output
+from kip30.cli._store_options import StoreChoice, opens_store
+from kip30.cli._unreadable import report_unreadable
+from kip30.operations import read_directory
+
+
+@click.command("services")
+@click.option(
+    "-a", "--all", "internal", is_flag=True, help="Print those of locks and coordinators, too."
+)
+@_output.as_json
+@opens_store
+def command(choice: StoreChoice, *, internal: bool, as_json: bool) -> None:
+    """Print all services with their leaders.
+
+    A line is the service, its leader's id or "-", the newest epoch, and how many candidates wait
+    in line; on Cassandra they form none. etcd and Consul know a service without a leader only
+    while candidates wait in line.
+    """
+    found = read_directory(choice.properties(), internal=internal)
+    report_unreadable(found.unreadable)
+    if as_json:
+        for service in found.services:
+            _output.json_line(service._asdict())
+        return
+    rows = [
+        (one.service, one.leader or "-", "-" if one.epoch is None else one.epoch, one.waiting)
+        for one in found.services
+    ]
+    _output.table(("SERVICE", "LEADER", "EPOCH", "WAITING"), rows)

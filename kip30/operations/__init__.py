@@ -1,0 +1,37 @@
+"""For operators: list the services and groups of a store; export, import and delete many keys.
+
+The commands `kip30 services`, `groups` and `kv export`, `import`, `tree`, `delete --recursive` are
+made of these functions. Reading uses the scans of `kip30.scanning`, so it needs a store that
+declares ``scanning``, opens no session, and sees records of other clients as they are.
+"""
+
+from kip30.operations.directory import Directory, GroupStatus, ServiceStatus, read_directory
+from kip30.operations.key_deletion import Deletion, delete_versions
+from kip30.operations.key_import import (
+    LONGEST_LINE,
+    ConflictRule,
+    Import,
+    ImportPlan,
+    parse_exported,
+    plan_import,
+    write_import,
+)
+from kip30.operations.key_scan import KeyScan, StoredKey
+
+__all__ = [
+    "LONGEST_LINE",
+    "ConflictRule",
+    "Deletion",
+    "Directory",
+    "GroupStatus",
+    "Import",
+    "ImportPlan",
+    "KeyScan",
+    "ServiceStatus",
+    "StoredKey",
+    "delete_versions",
+    "parse_exported",
+    "plan_import",
+    "read_directory",
+    "write_import",
+]

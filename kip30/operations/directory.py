@@ -1,0 +1,94 @@
+"""The services and groups of a store, from one scan of all members, leaders and epochs."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kip30.names import unescape
+from kip30.operations.scanned_pages import INTERNAL, pages_of
+from kip30.runtime.candidate_line import line_group, service_of_line
+from kip30.runtime.resolution import Configuration
+from kip30.scanning import Layout, Rejected, View
+
+
+class ServiceStatus(NamedTuple):
+    """One service.
+
+    Attributes:
+        service: Its name.
+        leader: The id of the candidate that leads; None: no one does.
+        epoch: The newest epoch; None: the store keeps none of a service without a leader.
+        waiting: Number of candidates in the line. A candidate joins it when it was refused once, so
+            one that was just nominated is not counted. On Cassandra candidates form no line: 0.
+    """
+
+    service: str
+    leader: str | None
+    epoch: int | None
+    waiting: int
+
+
+class GroupStatus(NamedTuple):
+    """One group that has members, and how many."""
+
+    group: str
+    members: int
+
+
+class Directory(NamedTuple):
+    """The services and groups of a store.
+
+    Attributes:
+        services: In the order of their names; one without a leader is there if candidates wait in
+            line, or the store keeps its epoch (embedded, ZooKeeper, Cassandra).
+        groups: In the order of their names.
+        unreadable: Records that could not be read, so that something may be missing.
+    """
+
+    services: Sequence[ServiceStatus]
+    groups: Sequence[GroupStatus]
+    unreadable: Sequence[Rejected]
+
+
+def read_directory(config: Configuration = None, *, internal: bool = False) -> Directory:
+    """Return the services and groups of the store that *config* chooses.
+
+    Args:
+        config: As for `PluginLocator.startup`.
+        internal: Whether to include those of kip30 itself: locks, coordinators and lines.
+
+    Raises:
+        ConfigError: A setting is wrong; the message names it. Nothing was opened.
+        UnsupportedError: The store does not declare ``scanning``.
+        UnavailableError: The store did not answer in time.
+        AuthenticationError: The store does not allow this reading.
+        StoreError: The store cannot be read as it is.
+    """
+    leaders = dict[str, tuple[str, int | None]]()
+    epochs = dict[str, int]()
+    members = Counter[str]()
+    unreadable = list[Rejected]()
+    for page in pages_of(config, View(layout=Layout.CLAIMS)):
+        unreadable += page.rejected
+        for key, version in zip(page.keys, page.majors, strict=True):
+            kind, *names = key.decode().split("/")
+            name = unescape(names[0])
+            if kind == "leader":
+                leaders[name] = (unescape(names[1]), version)
+            elif kind == "epoch":
+                epochs[name] = version
+            else:
+                members[name] += 1
+    waited_for = {one for group in members if (one := service_of_line(group)) is not None}
+    services = list[ServiceStatus]()
+    for name in sorted(leaders.keys() | epochs.keys() | waited_for):
+        leader, epoch = leaders.get(name, (None, epochs.get(name)))
+        services.append(ServiceStatus(name, leader, epoch, members[line_group(name)]))
+    groups = [GroupStatus(name, count) for name, count in sorted(members.items()) if count]
+    if internal:
+        return Directory(services, groups, unreadable)
+    return Directory(
+        [one for one in services if not one.service.startswith(INTERNAL)],
+        [one for one in groups if not one.group.startswith(INTERNAL)],
+        unreadable,
+    )

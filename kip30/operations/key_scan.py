@@ -1,0 +1,52 @@
+"""All keys of a namespace and of those below it, with their values and versions."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kip30.driver.records import Version
+from kip30.operations.scanned_pages import INTERNAL, pages_of
+from kip30.runtime.resolution import Configuration
+from kip30.scanning import Rejected, View
+
+
+class StoredKey(NamedTuple):
+    """A key as it was found."""
+
+    key: str
+    value: bytes
+    version: Version
+
+
+class KeyScan:
+    """Reads keys in bulk, without a session: iterate over it once.
+
+    How far all of it shows one moment is the store's: see `kip30.scanning.Consistency`.
+
+    Attributes:
+        unreadable: Records that could not be read, so that keys may be missing. Complete when
+            the iteration has ended.
+    """
+
+    def __init__(
+        self, config: Configuration = None, namespace: str = "", *, internal: bool = False
+    ) -> None:
+        """Read *namespace* and all below it, everything if it is empty, from the store of *config*.
+
+        Namespaces of kip30 itself are left out, unless *internal* is set or one of them is meant.
+
+        Raises:
+            InvalidNameError: *namespace* cannot be one. Nothing was opened.
+        """
+        self.unreadable: list[Rejected] = []
+        self._config = config
+        self._view = View(under=namespace)
+        self._hidden = b"" if internal or namespace.startswith(INTERNAL) else INTERNAL.encode()
+
+    def __iter__(self) -> Iterator[StoredKey]:
+        """Yield the keys in the store's order; `kip30.scanning.scanner` says what raises."""
+        for page in pages_of(self._config, self._view):
+            self.unreadable += page.rejected
+            columns = zip(page.keys, page.data, page.majors, page.minors, strict=True)
+            for key, data, major, minor in columns:
+                if not (self._hidden and key.startswith(self._hidden)):
+                    yield StoredKey(key.decode(), data or b"", Version(major, minor))

@@ -1,0 +1,82 @@
+"""The directory and keys in bulk, on each store with servers."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from kip30 import PluginLocator
+from kip30.codecs import BYTES
+from kip30.config import Written
+from kip30.operations import (
+    KeyScan,
+    delete_versions,
+    plan_import,
+    read_directory,
+    write_import,
+)
+from kip30.recipes import Lock
+from kip30_conformance.polling import eventually
+from kip30_conformance.servers import Ensemble
+from tests.unit.clients import PATIENT, unused_namespace
+
+from .conftest import EACH_STORE
+
+VALUES = {"top": b"1", "a/b": b"\xff\x00", "a/b/c": b"", "a-b/c": b"x"}
+
+pytestmark = pytest.mark.parametrize("store", EACH_STORE)
+
+
+@pytest.fixture
+def properties(store: str, shared_server: Callable[[str], Ensemble]) -> Mapping[str, Written]:
+    return {
+        **shared_server(store).settings(),
+        **PATIENT,
+        "plugin.namespace": unused_namespace(),
+    }
+
+
+def test_services_groups_and_lines_are_found(properties: Mapping[str, Written]) -> None:
+    locators = [PluginLocator().startup(properties) for _ in range(2)]
+    with locators[0] as one, locators[1] as other, Lock(one, "door").acquire():
+        one.group_membership("workers").join("m/1", "")
+        other.group_membership("workers").join("m/2", "")
+        with one.leader_election("gone").lead("host-1", ""):
+            pass
+        one.leader_election("led").nominate("host-1", "")
+        assert not other.leader_election("led").nominate("host-2", "")
+        expected = 1 if one.backend.election.forms_line else 0
+        eventually(
+            lambda: [one.waiting for one in read_directory(properties).services][-1] == expected,
+            what="the second candidate is in line",
+        )
+        found, everything = read_directory(properties), read_directory(properties, internal=True)
+    assert [(one.group, one.members) for one in found.groups] == [("workers", 2)]
+    led = {one.service: one.leader for one in found.services}
+    assert led["led"] == "host-1"
+    assert led.keys() <= {"led", "gone"}
+    assert led.get("gone") is None
+    assert {"kip30.lock/door", "led"} <= {one.service for one in everything.services}
+    assert not found.unreadable
+
+
+def test_keys_are_exported_imported_and_deleted(
+    properties: Mapping[str, Written],
+) -> None:
+    other = {**properties, "plugin.namespace": unused_namespace()}
+    with PluginLocator().startup(properties) as locator, PluginLocator().startup(other) as target:
+        storage, copy = locator.storage(BYTES), target.storage(BYTES)
+        for key, value in VALUES.items():
+            storage.put(key, value)
+        storage.put("kip30.counter/c/value", b"7")
+        found = list(KeyScan(properties))
+        assert {one.key: one.value for one in found} == VALUES
+        assert {one.key for one in KeyScan(properties, "a")} == {"a/b", "a/b/c"}
+        plan = plan_import(copy, {one.key: one.value for one in found})
+        done = write_import(copy, plan, update=False)
+        assert (done.created, done.conflicts, done.unknown, done.failed) == (4, [], [], {})
+        assert {one.key: one.value for one in KeyScan(other)} == VALUES
+        storage.set("a/b", b"changed")
+        storage.delete("top")
+        deleted = delete_versions(storage, [(one.key, one.version) for one in found])
+        assert deleted == (2, ["a/b"], ["top"], [])
+        assert {one.key: one.value for one in KeyScan(properties)} == {"a/b": b"changed"}
