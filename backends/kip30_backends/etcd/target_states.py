@@ -1,5 +1,6 @@
 """Reading targets: which keys they are, and the content of their values, at one revision."""
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import lru_cache, partial
@@ -10,6 +11,7 @@ from kip30.driver.kit import refusals
 from kip30.driver.kit.batch_splitting import records_at_once
 from kip30.driver.kit.operation import OperationFuture, Steps
 from kip30.driver.kit.record_paths import leader_path, path_of
+from kip30.driver.kit.time_left import seconds_left
 from kip30.driver.record_format import Unsealed, unseal
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
@@ -207,13 +209,19 @@ class States:
 
     def look(self, place: TargetKeys, read: Callable[[KeysAtRevision], T]) -> Future[T]:
         """Return the result of *read* for all keys of *place*, as of one revision."""
-        return OperationFuture(self._look(place, read))
+        return OperationFuture(self._look(place, read, time.monotonic() + self._calls.seconds))
 
-    def _look(self, place: TargetKeys, read: Callable[[KeysAtRevision], T]) -> Steps[T]:
-        """Read all keys, page by page; again, if their revision was compacted meanwhile."""
+    def _look(
+        self, place: TargetKeys, read: Callable[[KeysAtRevision], T], until: float
+    ) -> Steps[T]:
+        """Read all keys, page by page; again, if their revision was compacted meanwhile.
+
+        The first page is read by *until*, and each further one takes the operation timeout at most.
+        """
         while True:
+            ask = Ask(RANGE, _request(place), self._ordered)
             first: RangeAnswer
-            first, order = yield self._calls.send(Ask(RANGE, _request(place), self._ordered))
+            first, order = yield self._calls.send(ask, seconds_left(until))
             found, more, revision = [*first.kvs], first.more, first.header.revision
             try:
                 while more:
@@ -222,6 +230,7 @@ class States:
                     found += page.kvs
                     more = page.more
             except CompactedError:
+                until = time.monotonic() + self._calls.seconds
                 continue
             return read(KeysAtRevision(order, revision, found))
 

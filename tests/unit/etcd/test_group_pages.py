@@ -1,13 +1,16 @@
 """Groups that are read in several pages, all as of one revision."""
 
+import time
 from typing import Any
 
 import pytest
 
 from kip30.driver.kit import batch_splitting
+from kip30.driver.records import Kind, Target
 from kip30_backends.etcd.client import messages
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
-from tests.unit.clients import Open
+from tests.unit.clients import Open, timeouts
 
 DATA = {f"m{number:02d}": f"{number:04d}" * 250 for number in range(12)}
 
@@ -60,3 +63,22 @@ def test_a_group_is_read_again_if_its_history_is_compacted_between_two_pages(
     limits = _noted(monkeypatch, change_and_compact)
     assert reader.membership() == {**DATA, "m00": "new"}
     assert limits[0] == limits[2] == 4
+
+
+def test_a_state_that_is_wanted_after_the_operation_timeout_gets_no_more_time(
+    open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend: Any = open_client(**timeouts(0.3)).backend
+    calls, given = backend._resources.calls, list[float]()
+    send = calls.send
+
+    def noting(ask: Any, seconds: float) -> Any:
+        given.append(seconds)
+        return send(ask, seconds)
+
+    monkeypatch.setattr(calls, "send", noting)
+    late = time.monotonic() + calls.seconds
+    look = backend.observe.snapshot(Target(Kind.GROUP, "g"))
+    eventually(lambda: time.monotonic() > late, what="its time has passed")
+    look.exception()
+    assert given[0] < 0.1
