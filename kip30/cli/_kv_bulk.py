@@ -1,7 +1,7 @@
 """The subcommands of ``kip30 kv`` for many keys: tree, export, import."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import BinaryIO
 
@@ -13,11 +13,12 @@ from kip30.cli._failures import say
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.cli._unreadable import report_unreadable
 from kip30.codecs import BYTES
-from kip30.errors import UnavailableError
+from kip30.errors import UnavailableError, UsageError
 from kip30.locator import PluginLocator
 from kip30.operations import (
     LONGEST_LINE,
     ConflictRule,
+    Deletion,
     Import,
     ImportPlan,
     KeyScan,
@@ -130,7 +131,7 @@ def import_keys(
     rule = ConflictRule(on_conflict)
     with choice.open() as locator:
         storage = locator.storage(BYTES)
-        plan = plan_import(storage, values)
+        plan = plan_import(storage, values, value_bytes=locator.backend.limits.value_bytes)
         stops = rule is ConflictRule.FAIL and bool(plan.different)
         update = rule is ConflictRule.UPDATE
         done = (
@@ -141,11 +142,7 @@ def import_keys(
     kept = len(plan.different) if not update else 0
     counts = {"created": done.created, "updated": done.updated, "kept": kept, "equal": plan.equal}
     failed = len(done.conflicts) + len(done.unknown) + len(done.failed)
-    if as_json:
-        _output.json_line({**counts, "failed": failed, "dry_run": dry_run})
-    else:
-        titles = ("KEYS", "WOULD BE" if dry_run else "NUMBER")
-        _output.table(titles, [*counts.items(), ("failed", failed)])
+    _print_counts({}, counts | {"failed": failed}, dry_run=dry_run, as_json=as_json)
     if stops:
         _name("has another value", [*plan.different])
         say("nothing was written — --on-conflict skip keeps these keys, update replaces them")
@@ -174,32 +171,44 @@ def delete_below(
     choice: StoreChoice, namespace: str, *, dry_run: bool, confirmed: bool, as_json: bool
 ) -> int:
     """Delete the keys of *namespace* and below, each at the version that was listed."""
+    if not namespace:
+        raise UsageError("--recursive needs a namespace: it does not delete all keys of a store")
     properties = choice.properties()
     scan = KeyScan(properties, namespace)
     listed = [(one.key, one.version) for one in scan]
     if not (dry_run or confirmed):
         _confirm(len(listed), namespace)
     if dry_run:
-        counts = {"deleted": len(listed), "changed": 0, "gone": 0, "unknown": 0}
+        done = Deletion(len(listed), [], [], [], [])
     else:
         with PluginLocator().startup(properties) as locator:
             done = delete_versions(locator.storage(BYTES), listed)
-        _name("has changed, and stays", done.changed)
-        _name("may have been deleted: its answer was lost", done.unknown)
-        counts = {
-            "deleted": done.deleted,
-            "changed": len(done.changed),
-            "gone": len(done.gone),
-            "unknown": len(done.unknown),
-        }
+    _name("has changed, and stays", done.changed)
+    _name("may have been deleted: its answer was lost", done.unknown)
+    counts = {
+        "deleted": done.deleted,
+        "changed": len(done.changed),
+        "gone": len(done.gone),
+        "unknown": len(done.unknown),
+        "left": len(done.left),
+    }
+    _print_counts({"namespace": namespace}, counts, dry_run=dry_run, as_json=as_json)
+    if done.unknown:
+        return Status.UNKNOWN
+    if done.left:
+        say("the store does not answer: repeat the command when it does")
+        return Status.UNAVAILABLE
+    return Status.REFUSED if counts["changed"] or _ended(scan) else Status.OK
+
+
+def _print_counts(
+    named: Mapping[str, str], counts: Mapping[str, int], *, dry_run: bool, as_json: bool
+) -> None:
     if as_json:
-        _output.json_line({"namespace": namespace, **counts, "dry_run": dry_run})
+        _output.json_line({**named, **counts, "dry_run": dry_run})
     else:
         titles = ("KEYS", "WOULD BE" if dry_run else "NUMBER")
         _output.table(titles, list(counts.items()))
-    if counts["unknown"]:
-        return Status.UNKNOWN
-    return Status.REFUSED if counts["changed"] or _ended(scan) else Status.OK
 
 
 def _confirm(count: int, namespace: str) -> None:
@@ -211,8 +220,8 @@ def _confirm(count: int, namespace: str) -> None:
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise click.UsageError("without a terminal to ask on, --recursive needs --yes")
-    below = f"below {_output.escaped(namespace)!r}" if namespace else "in this store"
-    click.confirm(f"Delete {count} keys {below}?", abort=True, err=True)
+    below = _output.escaped(namespace)
+    click.confirm(f"Delete {count} keys below {below!r}?", abort=True, err=True)
 
 
 def _ended(scan: KeyScan) -> int:

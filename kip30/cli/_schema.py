@@ -95,6 +95,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("changed", "number", "how many stay, because they have changed"),
         Field("gone", "number", "how many others have deleted meanwhile"),
         Field("unknown", "number", "how many may have been deleted: the answer was lost"),
+        Field("left", "number", "how many were not tried, because the store did not answer"),
         _DRY_RUN,
     ),
     "kv list": (_KEY,),

@@ -4,7 +4,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kip30.driver.records import Version
-from kip30.errors import KeyMissingError, OutcomeUnknownError, VersionConflictError
+from kip30.errors import (
+    KeyMissingError,
+    OutcomeUnknownError,
+    UnavailableError,
+    VersionConflictError,
+)
 from kip30.storage import Storage
 
 
@@ -16,23 +21,28 @@ class Deletion(NamedTuple):
         changed: Keys that have another version, and stay.
         gone: Keys that were not there any longer.
         unknown: Keys whose deletion may have been done: the answer was lost.
+        left: Keys that were not tried, or not accepted, because the store did not answer.
     """
 
     deleted: int
     changed: list[str]
     gone: list[str]
     unknown: list[str]
+    left: list[str]
 
 
 def delete_versions(storage: Storage[bytes], keys: Iterable[tuple[str, Version]]) -> Deletion:
     """Delete each of *keys* that still has its version. Can be repeated.
 
+    Once the store does not answer, no further key is tried.
+
     Raises:
         UnsupportedError: The store has no ``compare-and-set``. Nothing was done.
-        UnavailableError: The store did not answer in time. Some keys may have been deleted.
     """
-    deleted, changed, gone, unknown = 0, list[str](), list[str](), list[str]()
-    for key, version in keys:
+    remaining = iter(keys)
+    changed, gone, unknown, left = list[str](), list[str](), list[str](), list[str]()
+    deleted = 0
+    for key, version in remaining:
         try:
             storage.delete(key, expected=version)
         except VersionConflictError:
@@ -41,6 +51,11 @@ def delete_versions(storage: Storage[bytes], keys: Iterable[tuple[str, Version]]
             gone.append(key)
         except OutcomeUnknownError:
             unknown.append(key)
+            break
+        except UnavailableError:
+            left.append(key)
+            break
         else:
             deleted += 1
-    return Deletion(deleted, changed, gone, unknown)
+    left += (key for key, _ in remaining)
+    return Deletion(deleted, changed, gone, unknown, left)

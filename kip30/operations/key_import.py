@@ -7,8 +7,10 @@ from enum import Enum
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
 
+from kip30.codecs import STR
 from kip30.driver.records import Version
 from kip30.errors import (
+    CodecError,
     InvalidNameError,
     KeyExistsError,
     KeyMissingError,
@@ -17,6 +19,7 @@ from kip30.errors import (
     PartialWriteError,
     UnavailableError,
     UsageError,
+    ValueTooLargeError,
     VersionConflictError,
 )
 from kip30.names import parse_key
@@ -85,7 +88,7 @@ def parse_exported(lines: Iterable[bytes]) -> dict[str, bytes]:
             continue
         try:
             key, value = _parsed(line)
-        except (UsageError, InvalidNameError) as error:
+        except (UsageError, InvalidNameError, CodecError) as error:
             raise UsageError(f"line {number}: {error}") from error
         if key in values:
             raise UsageError(f"line {number}: {key!r} is in an earlier line, too")
@@ -105,7 +108,7 @@ def _parsed(line: bytes) -> tuple[str, bytes]:
     fields = cast("dict[str, Any]", record)
     key = str(parse_key(fields.get("key", "")))
     if isinstance(value := fields.get("value"), str):
-        return key, value.encode()
+        return key, STR.encode(value)
     if isinstance(value := fields.get("value_base64"), str):
         try:
             return key, b64decode(value, validate=True)
@@ -114,12 +117,25 @@ def _parsed(line: bytes) -> tuple[str, bytes]:
     raise UsageError(f"{key!r} has neither a text `value` nor a `value_base64`")
 
 
-def plan_import(storage: Storage[bytes], values: Mapping[str, bytes]) -> ImportPlan:
+def plan_import(
+    storage: Storage[bytes], values: Mapping[str, bytes], *, value_bytes: int
+) -> ImportPlan:
     """Return what writing *values* would do. Writes nothing.
 
+    Args:
+        storage: The storage to write to.
+        values: The values by key.
+        value_bytes: The largest value that the store takes: ``locator.backend.limits.value_bytes``.
+
     Raises:
+        ValueTooLargeError: A value has more bytes; the text has its key. Nothing was read.
         UnavailableError: The store did not answer in time.
     """
+    for key, value in values.items():
+        if len(value) > value_bytes:
+            raise ValueTooLargeError(
+                f"the value of {key!r} has {len(value)} bytes: {value_bytes} is the limit"
+            )
     missing, different, equal = dict[str, bytes](), dict[str, tuple[bytes, Version]](), 0
     for part in _parts(values.items()):
         present = storage.fetch_many([key for key, _ in part]).result()

@@ -71,12 +71,12 @@ def test_keys_are_exported_imported_and_deleted(
         found = list(KeyScan(properties))
         assert {one.key: one.value for one in found} == VALUES
         assert {one.key for one in KeyScan(properties, "a")} == {"a/b", "a/b/c"}
-        plan = plan_import(copy, {one.key: one.value for one in found})
+        plan = plan_import(copy, {one.key: one.value for one in found}, value_bytes=256 * 1024)
         done = write_import(copy, plan, update=False)
         assert (done.created, done.conflicts, done.unknown, done.failed) == (4, [], [], {})
         assert {one.key: one.value for one in KeyScan(other)} == VALUES
         storage.set("a/b", b"changed")
         storage.delete("top")
         deleted = delete_versions(storage, [(one.key, one.version) for one in found])
-        assert deleted == (2, ["a/b"], ["top"], [])
+        assert deleted == (2, ["a/b"], ["top"], [], [])
         assert {one.key: one.value for one in KeyScan(properties)} == {"a/b": b"changed"}

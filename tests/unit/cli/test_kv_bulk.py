@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kip30 import PluginLocator
+from kip30 import OutcomeUnknownError, PluginLocator, UnavailableError
 from kip30.cli import _kv_bulk
 from kip30.cli._exit_codes import Status
 from kip30.codecs import BYTES
 from kip30.operations import delete_versions
+from kip30.storage import Storage
 
 from .shell import Shell
 
@@ -136,6 +137,8 @@ def test_a_dry_run_of_an_import_counts_and_writes_nothing(filled: Shell) -> None
         (b'{"key": "good", "value": "2"}', "in an earlier line"),
         (b'{"key": "a", "value": "\xff"}', "it is no JSON"),
         (b'{"key": "a", "value": "' + b"x" * 5 * 1024 * 1024 + b'"}', "more than"),
+        (rb'{"key": "a", "value": "\ud800"}', "lone surrogate"),
+        (rb'{"key": "\ud800", "value": "v"}', "lone surrogate"),
     ],
 )
 def test_a_bad_line_is_named_and_nothing_is_written(shell: Shell, line: bytes, reason: str) -> None:
@@ -143,6 +146,14 @@ def test_a_bad_line_is_named_and_nothing_is_written(shell: Shell, line: bytes, r
     assert result.exit_code == Status.USAGE
     assert result.stderr.startswith("kip30: line 3: ")
     assert reason in result.stderr
+    assert shell("kv", "list").output == ""
+
+
+def test_a_value_above_the_limit_is_named_and_nothing_is_written(shell: Shell) -> None:
+    large = b'{"key": "large", "value": "' + b"x" * (256 * 1024 + 1) + b'"}\n'
+    result = shell("kv", "import", stdin=b'{"key": "good", "value": "1"}\n' + large)
+    assert result.exit_code == Status.USAGE
+    assert "'large' has 262145 bytes" in result.stderr
     assert shell("kv", "list").output == ""
 
 
@@ -158,6 +169,7 @@ def test_a_namespace_is_deleted_with_all_below_and_nothing_beside(filled: Shell)
         "changed": 0,
         "gone": 0,
         "unknown": 0,
+        "left": 0,
         "dry_run": False,
     }
     assert sorted(stored(filled)) == ["config-2/x", "top"]
@@ -191,9 +203,38 @@ def test_a_key_that_changed_since_it_was_listed_stays(
     monkeypatch.setattr(_kv_bulk, "delete_versions", after_a_change)
     result = filled("kv", "delete", "-r", "config", "--yes")
     assert result.exit_code == Status.REFUSED
-    assert result.stdout.split() == ["deleted", "0", "changed", "1", "gone", "1", "unknown", "0"]
+    assert result.stdout.split() == [
+        *("deleted", "0", "changed", "1", "gone", "1", "unknown", "0", "left", "0")
+    ]
     assert "'config/motd' has changed, and stays" in result.stderr
     assert sorted(stored(filled)) == ["config-2/x", "config/more", "config/motd", "top"]
+
+
+@pytest.mark.parametrize("option", ["--yes", "--dry-run"])
+def test_an_empty_namespace_is_refused(filled: Shell, option: str) -> None:
+    result = filled("kv", "delete", "--recursive", "", option)
+    assert result.exit_code == Status.USAGE
+    assert "needs a namespace" in result.stderr
+    assert sorted(stored(filled)) == sorted(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "left"),
+    [
+        (UnavailableError("away"), Status.UNAVAILABLE, "2"),
+        (OutcomeUnknownError("lost"), Status.UNKNOWN, "1"),
+    ],
+)
+def test_a_deletion_stops_once_the_store_does_not_answer(
+    filled: Shell, monkeypatch: pytest.MonkeyPatch, error: Exception, status: Status, left: str
+) -> None:
+    def fails(*_: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Storage, "delete", fails)
+    result = filled("kv", "delete", "-r", "config", "--yes")
+    assert result.exit_code == status
+    assert result.stdout.split()[-2:] == ["left", left]
 
 
 @pytest.mark.parametrize(
