@@ -46,6 +46,9 @@ _LEARNER = "name voting members in plugin.etcd.endpoints, or promote it"
 _FULL = "compact and defragment etcd, then disarm its alarm"
 _TOO_MANY = "it is behind with what it has accepted: is its disk fast enough?"
 
+# A server or proxy writes these about a call that it has given up; else it was this client.
+_CANCELLED_THERE = ("etcdserver", "context canceled")
+
 # The kinds are names of gRPC's status codes.
 _NEVER_SENT = (
     Rule("UNAVAILABLE", "failed to connect", UnavailableError),
@@ -136,7 +139,7 @@ def translate(
         server: The server that it was sent to.
         lease: The lease to which the call would have attached keys.
     """
-    if failure.code == "CANCELLED" and not failure.said.startswith("etcdserver"):
+    if failure.code == "CANCELLED" and not failure.said.startswith(_CANCELLED_THERE):
         closed = "closed while the operation was under way"
         return OutcomeUnknownError(closed) if wrote else ClosedError(closed)
     text = f"etcd at {server}: {failure.said or failure.code}"

@@ -32,6 +32,7 @@ UNCERTAIN = [
     ("UNAVAILABLE", "etcdserver: server stopped"),
     ("UNKNOWN", "not a primary lessor"),
     ("CANCELLED", "etcdserver: request canceled"),
+    ("CANCELLED", "context canceled"),
     ("INTERNAL", "anything else"),
 ]
 AFTER_THE_WRITE = [
