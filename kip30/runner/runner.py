@@ -3,6 +3,7 @@
 import os
 import time
 
+from kip30.driver.clock import SystemClock
 from kip30.errors import OutcomeUnknownError, UnavailableError
 from kip30.runner import exit_status
 from kip30.runner.guard_handle import GuardHandle, require_guard
@@ -16,6 +17,7 @@ from kip30.runner.terminal import Terminal
 from kip30.runner.waiting import Poller, Say
 
 _ENDS_OF_TERM = {Ending.LOST, Ending.KILLED}
+_CLOCK = SystemClock()
 
 
 def run(
@@ -64,6 +66,9 @@ class _Runner:
         # Why a pause follows this turn, in words; empty unless its guard was killed, or the system
         # was short of something.
         self._setback = ""
+        # When a lease ends that was not renewed in time, by `_CLOCK`. The store may still accept
+        # claims under it, and the guard would end each command at once.
+        self._lapses_at = 0.0
         self._terms = Poller(contest.wait, interrupts, say, has_tried=contest.has_tried)
 
     def run(self) -> RunOutcome:
@@ -72,8 +77,11 @@ class _Runner:
             outcome = self._turn()
             if outcome and (self._job.once or not self._goes_on_after(outcome)):
                 return outcome
-            if self._setback:
-                self._pause(time.monotonic() - started_at)
+            if (left := self._lapses_at - _CLOCK.now()) > 0:
+                self._pause("the lease was not renewed in time", left)
+            elif self._setback:
+                life = time.monotonic() - started_at
+                self._pause(self._setback, self._pauses.after(life))
 
     def _goes_on_after(self, outcome: RunOutcome) -> bool:
         if outcome.is_shortage:
@@ -109,10 +117,9 @@ class _Runner:
             self._orphans.clear()
             raise
 
-    def _pause(self, life_seconds: float) -> None:
+    def _pause(self, why: str, seconds: float) -> None:
         """Wait before the next guard is started, unless a signal comes. Others may lead by then."""
-        seconds = self._pauses.after(life_seconds)
-        self._say(f"{self._setback}: retry in {seconds:g} s")
+        self._say(f"{why}: retry in {seconds:.2g} s")
         end = time.monotonic() + seconds
         while not self._interrupts.received and (left := end - time.monotonic()) > 0:
             self._interrupts.wait(left)
@@ -144,6 +151,8 @@ class _Runner:
         has_term = term.is_valid() and not term.lost.is_set()
         otherwise = Ending.KILLED if is_killed and has_term else Ending.LOST
         outcome = run_outcome(report, self._interrupts, otherwise)
+        if outcome.ending is Ending.LOST and has_term:
+            self._lapses_at = term.deadline
         self._terminal.take_back(restores=outcome.ending is not Ending.COMMAND_ENDED)
         why = f": {term.ending_reason}" if outcome.ending is Ending.LOST else ""
         self._say(f"epoch {term.epoch} is over: {outcome.ending.value}{why}")

@@ -18,7 +18,9 @@ from itertools import count, product
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
+from kip30.driver.lease import Lease
 from kip30.runner import LOST_STATUS, Ending, Job, run
 from kip30_conformance.polling import time_scale
 
@@ -32,7 +34,7 @@ from .field import (
     is_running,
     is_waiting,
 )
-from .tiny_runner import CLOCK, FileContest
+from .tiny_runner import CLOCK, FileContest, FileTerm
 
 LOG = logging.getLogger(__name__)
 LONG = 100 * TIMEOUT * time_scale()
@@ -224,6 +226,42 @@ def test_a_guard_killed_at_once_again_and_again_is_replaced_after_growing_pauses
     eventually(lambda: field.record.session)
     runner.send(signal.SIGTERM)
     assert runner.wait() == 128 + signal.SIGTERM
+
+
+class Unrenewed(FileContest):
+    """A contest whose store accepts claims, but no renewals: terms share a lease until it ends."""
+
+    _lease: Lease | None = None
+
+    @override
+    def _grant(self, epoch: int) -> Lease:
+        granted, shared = super()._grant(epoch), self._lease
+        if shared is None or not shared.is_valid():
+            self._lease = granted
+            return granted
+        seconds = shared.timeout_seconds
+        sent_at = shared.deadline - seconds
+        return Lease(CLOCK, sent_at=sent_at, timeout_seconds=seconds, margin_seconds=0)
+
+    @override
+    def _renew(self, term: FileTerm) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.fault
+def test_no_command_is_started_under_a_lease_that_is_about_to_end(field: Field) -> None:
+    said = list[str]()
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line.startswith("leading s, epoch 2"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    timeout = TIMEOUT * time_scale()
+    job = Job(service="s", candidate="c", command=["sleep", "1000"])
+    outcome = run(Unrenewed(field.folder, timeout), job, say=say)
+    assert outcome.ending is Ending.INTERRUPTED
+    assert any(line.startswith("the lease was not renewed in time: retry in") for line in said)
 
 
 @pytest.mark.fault
