@@ -139,10 +139,11 @@ def test_a_round_waits_for_the_greatest_rebalance_timeout(
     first = members.started(open_client(), config=hasty)
     second = members.started(open_client(), config=slow)
     await_shared(first, second)
-    number = first.generation.generation
     with held_call(second, "on_join_prepare") as begun:
         first.request_rejoin("another round")
         assert begun.wait(20)
+        # Not earlier: the round that lets both share may be followed by one of its own.
+        number = first.generation.generation
         throughout(lambda: first.generation.generation == number, seconds=3.0)
     await_generation(first, number + 1)
     await_shared(first, second)
