@@ -55,6 +55,7 @@ from kip30_conformance.suites.membership_views import MembershipViewTests
 from kip30_conformance.suites.namespace_isolation import IsolationTests
 from kip30_conformance.suites.nominations import NominationTests
 from kip30_conformance.suites.nonces import NonceTests
+from kip30_conformance.suites.once_per_key import OncePerKeyTests
 from kip30_conformance.suites.page_bounds import PageBoundTests
 from kip30_conformance.suites.pruning import PruningTests
 from kip30_conformance.suites.recipes import RecipeTests
@@ -130,6 +131,7 @@ SUITES: tuple[type[Suite], ...] = (
     ControllerTests,
     ControllerFaultTests,
     RunnerTests,
+    OncePerKeyTests,
     RunnerFaultTests,
     TerminationTests,
     CommitFaultTests,

@@ -5,7 +5,7 @@ import click
 from kip30.cli import _parameters
 from kip30.cli._runner_options import progress, runs_command, status_of
 from kip30.cli._store_options import StoreChoice, opens_store
-from kip30.runner.service_election import StoreContest
+from kip30.runner.service_election import OncePerKeyContest, StoreContest
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -16,6 +16,12 @@ from kip30.runner.service_election import StoreContest
     metavar="ID",
     default=_parameters.this_process,
     help="Id of this candidate; else host and process.",
+)
+@click.option(
+    "--once-per",
+    "run_key",
+    metavar="KEY",
+    help="Run CMD until it has succeeded once for KEY, such as a date, on any machine.",
 )
 @click.option("--once", is_flag=True, help="Exit when leadership is lost, without waiting again.")
 @runs_command(
@@ -30,6 +36,7 @@ def command(  # noqa: PLR0913  one argument per option
     *,
     service: str,
     candidate: str,
+    run_key: str | None,
     once: bool,
     wait_seconds: float | None,
     grace_seconds: float,
@@ -43,6 +50,10 @@ def command(  # noqa: PLR0913  one argument per option
     leadership is handed over and CMD's status passed on. When leadership is lost, CMD and its
     descendants are ended before another process can lead, and the waiting begins again. SIGTERM,
     SIGINT, SIGHUP and SIGQUIT are passed on to CMD and its descendants; a second signal kills them.
+
+    With --once-per, CMD runs only if it has not succeeded for KEY before, and a status 0 is noted
+    in the store, with the fence of the term. Runners that wait for the service then exit with 0.
+    After another status the next runner that waits runs CMD.
     """
     from kip30.runner import Job, inherited_descriptors, run  # noqa: PLC0415  slow to import
 
@@ -57,7 +68,12 @@ def command(  # noqa: PLR0913  one argument per option
     )
     properties = choice.properties()
     tell = progress(properties, quiet=quiet)
-    with StoreContest(properties, service, candidate) as contest:
+    contest = (
+        StoreContest(properties, service, candidate)
+        if run_key is None
+        else OncePerKeyContest(properties, service, candidate, run_key)
+    )
+    with contest:
         outcome = run(contest, job, say=tell, owns_process=True)
     advice = f"`kip30 leader {service}` shows who leads"
     return status_of(outcome, job, missed="not elected", advice=advice)

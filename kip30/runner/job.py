@@ -100,6 +100,7 @@ class Ending(Enum):
     KILLED = "the command was killed with its guard"
     LAPSED = "the lease was not renewed in time"
     WAITED = "not elected within the time to wait"
+    FINISHED = "nothing is left to run"
 
 
 def is_shortage(number: int | None) -> bool:

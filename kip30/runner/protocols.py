@@ -83,3 +83,15 @@ class Contest(Protocol):
     def resign(self) -> None:
         """Give up term and candidacy, so that another can be elected at once. Idempotent."""
         ...
+
+    def finished(self) -> str:
+        """Return why nothing is left to run, or an empty text. Does not wait."""
+        return ""
+
+    def note_success(self) -> None:
+        """Note that the command of the present term has ended with status 0, and at no signal.
+
+        Raises:
+            Kip30Error: It is not noted, or perhaps not.
+        """
+        return  # most contests note nothing

@@ -4,7 +4,7 @@ import os
 import time
 
 from kip30.driver.clock import SystemClock
-from kip30.errors import OutcomeUnknownError, UnavailableError
+from kip30.errors import Kip30Error, OutcomeUnknownError, UnavailableError
 from kip30.runner import exit_status
 from kip30.runner.guard_handle import GuardHandle, require_guard
 from kip30.runner.guarded_run import Supervision, end_orphans_of, run_outcome
@@ -130,11 +130,16 @@ class _Runner:
 
     def _await_term(self, guard: GuardHandle) -> Term | RunOutcome | None:
         self._say(f"waiting to lead {self._job.service} as {self._job.candidate}")
-        return self._terms.wait(self._job.wait_seconds, goes_on=lambda: self._is_ready(guard))
+        found = self._terms.wait(self._job.wait_seconds, goes_on=lambda: self._is_ready(guard))
+        gave_up = found is None or (isinstance(found, RunOutcome) and found.ending is Ending.WAITED)
+        if gave_up and (reason := self._contest.finished()):
+            self._say(f"nothing to run: {reason}")
+            return RunOutcome(Ending.FINISHED, 0)
+        return found
 
     def _is_ready(self, guard: GuardHandle) -> bool:
         self._reap_foreign(guard)
-        return guard.is_alive()
+        return guard.is_alive() and not self._contest.finished()
 
     def _reap_foreign(self, guard: GuardHandle) -> None:
         self._orphans.reap_foreign((guard.pid, guard.command_pid))
@@ -156,7 +161,18 @@ class _Runner:
         self._terminal.take_back(restores=outcome.ending is not Ending.COMMAND_ENDED)
         why = f": {term.ending_reason}" if outcome.ending is Ending.LOST else ""
         self._say(f"epoch {term.epoch} is over: {outcome.ending.value}{why}")
+        # A command that ends at a signal may exit with 0 although it has not done its work.
+        was_left_alone = outcome.ending is Ending.COMMAND_ENDED and not self._interrupts.received
+        if was_left_alone and not outcome.status:
+            self._note_success()
         return outcome
+
+    def _note_success(self) -> None:
+        try:
+            self._contest.note_success()
+        except Kip30Error:
+            self._say("the command has succeeded, but may run again, because that was not noted:")
+            raise
 
     def _end_orphans(self, guard: GuardHandle) -> tuple[str, int]:
         self._setback = guard.end()

@@ -1,24 +1,38 @@
 """The election for a runner, on a store that may not be available yet."""
 
+import logging
 import time
 from contextlib import suppress
 
 from typing_extensions import override
 
+from kip30.codecs import BYTES
 from kip30.config import CommonSettings, Properties, build
+from kip30.driver import Capability
 from kip30.driver.clock import SystemClock
 from kip30.driver.closeable import Closeable
 from kip30.election import LeaderElection
-from kip30.errors import NotNominatedError, UnsupportedError, UsageError
+from kip30.errors import NotNominatedError, StoreError, UnsupportedError, UsageError
+from kip30.listeners import ValueChange
 from kip30.locator import PluginLocator
+from kip30.runner.completed_runs import (
+    CompletedRun,
+    CompletedRuns,
+    check_run_key,
+    record_key,
+    run_of,
+)
+from kip30.runner.protocols import Contest
 from kip30.runner.retried_call import RetriedCall, StoreProbe, refuse_overlap
 from kip30.runtime.candidacy import Leadership
+
+_log = logging.getLogger(__name__)
 
 _CLOCK = SystemClock()
 """The one by which `LeaderElection.wait_elected` measures its timeout."""
 
 
-class StoreContest(Closeable):
+class StoreContest(Closeable, Contest):
     """One candidate for one service of the configured store; a `kip30.runner.Contest`.
 
     The store is opened, and the candidate nominated, on a thread of its own: both may take as
@@ -36,6 +50,7 @@ class StoreContest(Closeable):
         self._probe = StoreProbe(self._locator)
         self._term: Leadership | None = None
 
+    @override
     def wait(self, timeout: float) -> Leadership | None:
         """Become a candidate and wait for a term; see `kip30.runner.Contest`.
 
@@ -51,11 +66,13 @@ class StoreContest(Closeable):
             self._probe.check()
         return self._term
 
+    @override
     def has_tried(self) -> bool:
         """Return whether a nomination has ended; see `kip30.runner.Contest`."""
         timeouts = build(CommonSettings, self._properties)
         return self._entry.has_tried(timeouts.operation_timeout_seconds)
 
+    @override
     def share_fd(self) -> int | None:
         """Return a descriptor that keeps the lease of the present term, if there is such a thing.
 
@@ -69,6 +86,7 @@ class StoreContest(Closeable):
         except (UnsupportedError, UsageError):
             return None
 
+    @override
     def resign(self) -> None:
         """Give up term and candidacy. Idempotent."""
         if self._election is None or not self._entry.is_done:
@@ -95,9 +113,85 @@ class StoreContest(Closeable):
             time.sleep(left)  # or a caller that waits again would nominate again and again
 
     def _enter(self) -> LeaderElection[str]:
+        election = self._open()
+        election.nominate(self._candidate, "")
+        return election
+
+    def _open(self) -> LeaderElection[str]:
         if self._election is None:
             locator = self._locator.startup(self._properties)
             refuse_overlap(locator.backend)
             self._election = locator.leader_election(self._service)
-        self._election.nominate(self._candidate, "")
         return self._election
+
+
+class OncePerKeyContest(StoreContest):
+    """A contest that ends for all candidates once the command has succeeded for a key."""
+
+    def __init__(self, properties: Properties, service: str, candidate: str, key: str) -> None:
+        """Open nothing before `wait`.
+
+        Raises:
+            UsageError: *key* cannot be that of a run.
+            InvalidNameError: The name of *service* is too long.
+        """
+        super().__init__(properties, service, candidate)
+        self._key = check_run_key(key)
+        self._record_key = record_key(service)
+        self._runs: CompletedRuns | None = None
+        # The run that makes another one superfluous. Written by the listener's thread, too.
+        self._found: CompletedRun | None = None
+
+    @override
+    def wait(self, timeout: float) -> Leadership | None:
+        """Wait for a term in which the command must run; see `StoreContest.wait`.
+
+        The record is read after the election: it has all runs of former terms that were noted.
+        """
+        if self._entry.result(timeout) is None or self._found is not None:
+            return None
+        term = super().wait(timeout)
+        if term is None or self._runs is None:
+            return None
+        self._found = self._runs.find(self._key) or self._found
+        return term if self._found is None else None
+
+    @override
+    def finished(self) -> str:
+        """Return which run has succeeded before."""
+        return "" if self._found is None else self._found.described()
+
+    @override
+    def note_success(self) -> None:
+        """Add the run to the record, by the fence of its term, and retry while that is valid."""
+        term = self._term
+        if term is None or self._runs is None:
+            raise StoreError("the term of the run is not known any longer")
+        run = CompletedRun(self._key, self._candidate, term.epoch, time.time())
+        self._runs.add(run, term, goes_on=term.is_valid)
+
+    @override
+    def _enter(self) -> LeaderElection[str]:
+        if self._runs is None:
+            self._open()
+            storage = self._locator.storage(BYTES)
+            self._require(Capability.FENCING, Capability.COMPARE_AND_SET)
+            registry = self._locator.listener_registry(BYTES)
+            registry.add_value_change_listener(self._record_key, self._heard)
+            self._runs = CompletedRuns(storage, self._service)
+        self._found = self._runs.find(self._key) or self._found
+        return self._open() if self._found else super()._enter()
+
+    def _require(self, *wanted: Capability) -> None:
+        for capability in wanted:
+            if capability not in self._locator.backend.capabilities:
+                name = self._locator.backend.name
+                raise UnsupportedError(f"store {name!r} has no {capability.value}")
+
+    def _heard(self, change: ValueChange[bytes]) -> None:
+        if change.value is None:
+            return
+        try:
+            self._found = run_of(self._key, change.value) or self._found
+        except StoreError as error:  # the read that follows an election raises it
+            _log.warning("%s", error)

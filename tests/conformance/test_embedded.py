@@ -68,6 +68,7 @@ from kip30_conformance.suites.membership_views import MembershipViewTests
 from kip30_conformance.suites.namespace_isolation import IsolationTests
 from kip30_conformance.suites.nominations import NominationTests
 from kip30_conformance.suites.nonces import NonceTests
+from kip30_conformance.suites.once_per_key import OncePerKeyTests
 from kip30_conformance.suites.page_bounds import PageBoundTests
 from kip30_conformance.suites.pruning import PruningTests
 from kip30_conformance.suites.recipes import RecipeTests
@@ -359,6 +360,10 @@ class TestControllerFaults(ControllerFaultTests):
 
 class TestRunner(RunnerTests):
     """`kip30 run` on the embedded store."""
+
+
+class TestOncePerKey(OncePerKeyTests):
+    """`kip30 run --once-per` on the embedded store."""
 
 
 class TestRunnerFaults(RunnerFaultTests):

@@ -34,6 +34,7 @@ from kip30_conformance.suites.controller import ControllerTests
 from kip30_conformance.suites.coordinate_command import ShareTests
 from kip30_conformance.suites.event_loops import EventLoopTests
 from kip30_conformance.suites.foreign_records import NeighbourTests
+from kip30_conformance.suites.once_per_key import OncePerKeyTests
 from kip30_conformance.suites.round_trips import RoundTripTests
 from kip30_conformance.suites.run_command import RunnerTests
 from kip30_conformance.suites.scanning import ScanningTests
@@ -53,6 +54,7 @@ _UNFIT_SUITES = {
     MissedChangeTests,
     NeighbourTests,
     NodeFaultTests,
+    OncePerKeyTests,
     PartitionFaultTests,
     RoundTripTests,
     RunnerFaultTests,

@@ -38,7 +38,8 @@ for number in {{*range(3, {_DESCRIPTORS})}} - {{*map(int, sys.argv[1].split(",")
 os.execv(sys.argv[2], sys.argv[2:])
 """
 """Opens many descriptors, but for those of its first argument, and executes the others."""
-_NOTE = 'echo "$KIP30_SERVICE $KIP30_CANDIDATE $KIP30_EPOCH" >> "$0"'
+NOTE = 'echo "$KIP30_SERVICE $KIP30_CANDIDATE $KIP30_EPOCH" >> "$0"'
+"""A shell command that adds a line with service, candidate and epoch to the file ``$0``."""
 
 
 class RunnerSuite(Suite):
@@ -61,7 +62,7 @@ class RunnerTests(RunnerSuite):
     def test_W01_environment(self, arena: Arena, tmp_path: Path, client: PluginLocator) -> None:
         """The command finds service, candidate and epoch in its environment."""
         note, go = tmp_path / "note", tmp_path / "go"
-        script = f'{_NOTE}; until [ -e "$1" ]; do sleep 0.01; done'
+        script = f'{NOTE}; until [ -e "$1" ]; do sleep 0.01; done'
         runner = arena.start("sh", "-c", script, str(note), str(go))
         eventually(note.exists, what="the command has written its note")
         leader = client.leader_election(SERVICE).get_leader()
@@ -186,7 +187,7 @@ class RunnerTests(RunnerSuite):
     def test_W11_epochs_rise(self, arena: Arena, tmp_path: Path, rounds: int) -> None:
         """Every command sees a greater epoch than all before it."""
         note = tmp_path / "note"
-        runners = [arena.start("sh", "-c", _NOTE, str(note)) for _ in range(rounds)]
+        runners = [arena.start("sh", "-c", NOTE, str(note)) for _ in range(rounds)]
         assert [runner.wait() for runner in runners] == [0] * rounds
         epochs = [int(line.split()[-1]) for line in note.read_text().splitlines()]
         assert len(epochs) == rounds
