@@ -179,11 +179,11 @@ def _record(error: Exception, failure: CommandFailure) -> dict[str, str | int]:
 def _asks_for_json(error: Exception) -> bool:
     """Return whether a call that could not be parsed was to print JSON.
 
-    If it has no command that exists, ``--json`` is taken for an option all the same.
+    If it has no command that exists, ``--json`` and ``-o`` are taken for options all the same.
     """
     context = error.ctx if isinstance(error, click.UsageError) else None
     words = list(takewhile(lambda word: word != "--", sys.argv[1:]))
-    if context is None or "--json" not in words:
+    if context is None or not _output.ask_for_objects(words):
         return False
     command = context.command
     for word in words:

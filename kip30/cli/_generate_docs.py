@@ -17,6 +17,7 @@ import click
 
 from kip30.cli import config
 from kip30.cli._exit_codes import Status
+from kip30.cli._output import OUTPUT_OPTIONS
 from kip30.cli._schema import ERROR, SCHEMA, Field
 from kip30.cli._store_options import STORE_OPTIONS
 from kip30.cli.program import program
@@ -27,6 +28,8 @@ from kip30.runtime.backend_registry import find
 _WIDTH = 120
 """The longest line of the documentation; `tests/test_documents.py` holds it."""
 _FIELD_TITLES = ("Field", "Type", "Meaning")
+_SHARED = {"[of the output](#output)": OUTPUT_OPTIONS, "[of the store](#the-store)": STORE_OPTIONS}
+"""Options that many commands have, by the place that lists them."""
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -95,10 +98,12 @@ def _section(command: click.Command, path: str) -> str:
 
 def _options(command: click.Command) -> str:
     options = [one for one in command.params if isinstance(one, click.Option)]
-    own = [one for one in options if one.name not in STORE_OPTIONS]
+    names = {one.name for one in options}
+    own = [one for one in options if one.name not in STORE_OPTIONS | OUTPUT_OPTIONS]
     listed = "".join(map(_option, own))
-    takes_store = "And the [options of the store](#the-store)." if len(own) < len(options) else ""
-    return "\n".join(filter(None, (listed, takes_store))).rstrip()
+    shared = [link for link, held in _SHARED.items() if held <= names]
+    takes_others = f"And the options {' and '.join(shared)}." if shared else ""
+    return "\n".join(filter(None, (listed, takes_others))).rstrip()
 
 
 def _option(option: click.Option) -> str:

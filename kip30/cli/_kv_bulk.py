@@ -10,6 +10,7 @@ import click
 from kip30.cli import _output
 from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
+from kip30.cli._output import Field, Output, Row
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.cli._unreadable import report_unreadable
 from kip30.codecs import BYTES
@@ -31,6 +32,7 @@ from kip30.operations import (
 
 _SHOWN = 10
 _INDENT = "  "
+_WIDTHS = (40, 8, 12)
 
 _namespace = click.argument("namespace", default="")
 _internal = click.option("--all", "internal", is_flag=True, help="Include kip30's own keys.")
@@ -48,45 +50,46 @@ def list_below(choice: StoreChoice, namespace: str) -> Iterator[str]:
 @_namespace
 @click.option("--values", is_flag=True, help="Print the values, too.")
 @_internal
-@_output.as_json
+@_output.prints_records
 @opens_store
 def tree(
-    choice: StoreChoice, namespace: str, *, values: bool, internal: bool, as_json: bool
+    choice: StoreChoice, namespace: str, *, values: bool, internal: bool, output: Output
 ) -> int:
     """Print the keys of NAMESPACE and below as a tree, all of them without NAMESPACE.
 
-    Namespaces end in "/"; a key has the size of its value in bytes, and its version. In a pipe
-    each line has the whole name.
+    Namespaces end in "/"; a key has the size of its value in bytes, and its version. Where tabs
+    separate the fields, each line has the whole name.
     """
     scan = KeyScan(choice.properties(), namespace, internal=internal)
     found = sorted(scan, key=lambda one: one.key.encode())
-    if as_json:
-        for one in found:
-            _output.json_line(_record(one, values=values))
-    else:
-        _print_tree(found, values=values)
+    titles = ("KEY", "BYTES", "VERSION", *(["VALUE"] if values else []))
+    lines = output.lines(titles, _WIDTHS)
+    above: list[str] = []
+    for one in found:
+        *namespaces, _ = one.key.split("/")
+        rows = _tree_rows(one, above, values=values, indented=output.is_aligned)
+        lines.print(rows, partial(_record, one, values=values))
+        above = namespaces
     return _ended(scan)
 
 
-def _print_tree(found: Sequence[StoredKey], *, values: bool) -> None:
-    above: list[str] = []
-    for one in found:
-        *namespaces, name = one.key.split("/")
-        common = 0
-        while common < min(len(above), len(namespaces)) and above[common] == namespaces[common]:
-            common += 1
-        for depth in range(common, len(namespaces)):
-            _print_name(namespaces[: depth + 1], "/")
-        above = namespaces
-        shown = [one.value] if values else []
-        _print_name([*namespaces, name], "", len(one.value), str(one.version), *shown)
+def _tree_rows(
+    one: StoredKey, above: Sequence[str], *, values: bool, indented: bool
+) -> Iterator[Row]:
+    """Yield the namespaces of *one* that are not in those *above* it, and then the key."""
 
+    def row(path: Sequence[str], end: str, *fields: Field) -> Row:
+        name = f"{_INDENT * (len(path) - 1)}{path[-1]}" if indented else "/".join(path)
+        return f"{name}{end}", *fields
 
-def _print_name(path: Sequence[str], end: str, *fields: str | bytes | int) -> None:
-    if sys.stdout.isatty():
-        _output.line(f"{_INDENT * (len(path) - 1)}{path[-1]}{end}", *fields, widths=(40, 8, 12))
-    else:
-        _output.line(f"{'/'.join(path)}{end}", *fields)
+    *namespaces, name = one.key.split("/")
+    common = 0
+    while common < min(len(above), len(namespaces)) and above[common] == namespaces[common]:
+        common += 1
+    for depth in range(common, len(namespaces)):
+        yield row(namespaces[: depth + 1], "/")
+    shown = [one.value] if values else []
+    yield row([*namespaces, name], "", len(one.value), str(one.version), *shown)
 
 
 @click.command("export")
@@ -116,10 +119,10 @@ def export_keys(choice: StoreChoice, namespace: str, *, internal: bool) -> int:
     help="What to do with keys that have another value: write nothing at all, keep it, replace it.",
 )
 @_dry_run
-@_output.as_json
+@_output.prints_records
 @opens_store
 def import_keys(
-    choice: StoreChoice, exported: BinaryIO, *, on_conflict: str, dry_run: bool, as_json: bool
+    choice: StoreChoice, exported: BinaryIO, *, on_conflict: str, dry_run: bool, output: Output
 ) -> int:
     """Write the keys in FILE, which `kip30 kv export` has printed; else those of stdin.
 
@@ -142,7 +145,8 @@ def import_keys(
     kept = len(plan.different) if not update else 0
     counts = {"created": done.created, "updated": done.updated, "kept": kept, "equal": plan.equal}
     failed = len(done.conflicts) + len(done.unknown) + len(done.failed)
-    _print_counts({}, counts | {"failed": failed}, dry_run=dry_run, as_json=as_json)
+    counts["failed"] = failed
+    _print_counts(output, counts, {}, dry_run=dry_run)
     if stops:
         _name("has another value", [*plan.different])
         say("nothing was written — --on-conflict skip keeps these keys, update replaces them")
@@ -168,7 +172,7 @@ def _import_status(done: Import) -> int:
 
 
 def delete_below(
-    choice: StoreChoice, namespace: str, *, dry_run: bool, confirmed: bool, as_json: bool
+    choice: StoreChoice, namespace: str, *, dry_run: bool, confirmed: bool, output: Output
 ) -> int:
     """Delete the keys of *namespace* and below, each at the version that was listed."""
     if not namespace:
@@ -192,23 +196,21 @@ def delete_below(
         "unknown": len(done.unknown),
         "left": len(done.left),
     }
-    _print_counts({"namespace": namespace}, counts, dry_run=dry_run, as_json=as_json)
+    _print_counts(output, counts, {"namespace": namespace}, dry_run=dry_run)
+    ended = _ended(scan)
     if done.unknown:
         return Status.UNKNOWN
     if done.left:
         say("the store does not answer: repeat the command when it does")
         return Status.UNAVAILABLE
-    return Status.REFUSED if counts["changed"] or _ended(scan) else Status.OK
+    return Status.REFUSED if done.changed else ended
 
 
 def _print_counts(
-    named: Mapping[str, str], counts: Mapping[str, int], *, dry_run: bool, as_json: bool
+    output: Output, counts: Mapping[str, int], named: Mapping[str, str], *, dry_run: bool
 ) -> None:
-    if as_json:
-        _output.json_line({**named, **counts, "dry_run": dry_run})
-    else:
-        titles = ("KEYS", "WOULD BE" if dry_run else "NUMBER")
-        _output.table(titles, list(counts.items()))
+    titles = ("KEYS", "WOULD BE" if dry_run else "NUMBER")
+    output.table(titles, counts.items(), [{**named, **counts, "dry_run": dry_run}])
 
 
 def _confirm(count: int, namespace: str) -> None:

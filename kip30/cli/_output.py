@@ -2,41 +2,201 @@
 
 In a pipe or a file a record is a line of UTF-8 with tabs between its fields: no titles, nothing
 cut. On a terminal records are a table with titles, or, where the terminal is too narrow for that, a
-paragraph for each record. With ``--json`` a record is an object on a line of its own; `SCHEMA` in
-`kip30.cli._schema` lists the fields.
+paragraph for each record. ``--output`` chooses a form wherever the output goes: with titles, or as
+objects of JSON or YAML, whose fields `SCHEMA` in `kip30.cli._schema` lists. A command hands over
+both, fields and objects, and does not know the forms.
 """
 
 import json
-import shutil
+import re
 import sys
-import textwrap
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from kip30.cli._tables import GAP, print_table
+from kip30.cli._yaml import yaml_document
+
+R = TypeVar("R")
 
 Field = str | bytes | int
+Row = Sequence[Field]
+Record = Mapping[str, Any]
 
-_NARROWEST_COLUMN = 16
-_GAP = "  "
+OUTPUT_OPTIONS = frozenset({"form", "as_json", "no_headers"})
+"""The names of the parameters that `prints_records` adds."""
+
+_CHOSEN = "kip30.form"
+_ASKS_FOR_OBJECTS = re.compile(
+    r"(^|\0)(--json|(-[a-zA-Z]*o\0?|--output[=\0])(json|yaml))(\0|$)",
+)
 _json_wanted: ContextVar[bool] = ContextVar("_json_wanted", default=False)
 
 
-def as_json(command: F) -> F:
-    """Give *command* the option ``--json``."""
-    option = click.option(
+class Form(Enum):
+    """A form of records; the values are those of ``--output``."""
+
+    TABLE = "table"
+    TSV = "tsv"
+    JSON = "json"
+    YAML = "yaml"
+
+
+_OBJECTS = (Form.JSON, Form.YAML)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Prints the records of a command.
+
+    Attributes:
+        form: The form that was chosen; None for lines in a pipe, a table on a terminal.
+        has_titles: True if titles are printed where the form has any.
+    """
+
+    form: Form | None = None
+    has_titles: bool = True
+
+    @property
+    def is_chosen(self) -> bool:
+        """True if a form was chosen, so that raw bytes are not wanted."""
+        return self.form is not None
+
+    @property
+    def is_objects(self) -> bool:
+        """True if records are objects: then stderr is for errors alone."""
+        return self.form in _OBJECTS
+
+    @property
+    def is_aligned(self) -> bool:
+        """True if fields are padded to columns, and not separated by tabs."""
+        return sys.stdout.isatty() if self.form is None else self.form is Form.TABLE
+
+    def table(
+        self, titles: Sequence[str], rows: Iterable[Row], records: Iterable[Record] = ()
+    ) -> None:
+        """Print all records of a listing. Only one of *rows* and *records* is consumed.
+
+        Args:
+            titles: Those of the fields of a row.
+            rows: The records as fields; the first one is what names a record.
+            records: The records as objects; those may divide the data otherwise than rows do.
+        """
+        if self.is_objects:
+            for record in records:
+                self.record(record)
+        elif self.is_aligned:
+            shown = [[escaped(field) for field in row] for row in rows]
+            if shown or self.is_chosen:
+                print_table(titles, shown, has_titles=self.has_titles)
+        else:
+            self.lines(titles).print(rows)
+
+    def lines(self, titles: Sequence[str], widths: Sequence[int] = ()) -> "Lines":
+        """Return what prints records one by one, as a stream does that does not know its end.
+
+        Args:
+            titles: Those of the fields of a row; they are printed now, and only in a form that was
+                chosen.
+            widths: Where fields are aligned, how wide each one is at least.
+        """
+        return Lines(self, titles, widths)
+
+    def line(self, titles: Sequence[str], row: Row, record: Record) -> None:
+        """Print the only record of a command, in the form of a stream."""
+        self.lines(titles).print([row], lambda: record)
+
+    def end_listing(self) -> None:
+        """Print the empty line that separates listings which follow each other."""
+        if not self.is_objects:
+            click.echo()
+
+    def record(self, record: Record) -> None:
+        """Print *record* as an object; see `text_or_base64` for bytes."""
+        if self.form is Form.YAML:
+            click.echo(yaml_document(record))
+        else:
+            json_line(record)
+
+
+class Lines:
+    """Prints the records of a stream; see `Output.lines`."""
+
+    def __init__(self, output: Output, titles: Sequence[str], widths: Sequence[int]) -> None:
+        """Print the titles, if there are any."""
+        self._output = output
+        has_titles = output.is_chosen and output.has_titles and not output.is_objects
+        self._titles = titles
+        self._widths = widths
+        if has_titles:
+            least = [*widths, *[0] * (len(titles) - len(widths))]
+            self._widths = [
+                max(len(title), width) for title, width in zip(titles, least, strict=True)
+            ]
+            self._print(titles)
+
+    def print(self, rows: Iterable[Row], record: Callable[[], Record] | None = None) -> None:
+        """Print what *rows* and *record* both are; only one of them is consumed.
+
+        Args:
+            rows: Lines of fields; characters that would break a line are escaped.
+            record: Returns the object; None if an object has it already.
+        """
+        if not self._output.is_objects:
+            for row in rows:
+                self._print(row)
+        elif record is not None:
+            self._output.record(record())
+
+    def _print(self, row: Row) -> None:
+        shown = [escaped(field) for field in row]
+        if self._output.is_aligned:
+            wide = [*self._widths, *[0] * len(shown)]
+            padded = (text.ljust(width) for text, width in zip(shown, wide, strict=False))
+            click.echo(GAP.join(padded).rstrip().encode())
+        else:
+            # In tsv each line has as many fields as there are titles.
+            lacking = len(self._titles) - len(shown) if self._output.is_chosen else 0
+            click.echo("\t".join([*shown, *[""] * lacking]).encode())
+
+
+def prints_records(command: Callable[..., R]) -> Callable[..., R]:
+    """Give *command* the options that choose a form, as its argument *output*, an `Output`."""
+
+    # Eager, so that a mistake in another option is reported as JSON, too.
+    @click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice([one.value for one in Form]),
+        is_eager=True,
+        callback=_note_form,
+        help="Form of the records, with titles where it has any; else a table on a terminal, and"
+        " lines with tabs and no titles elsewhere.",
+    )
+    @click.option(
         "--json",
         "as_json",
         is_flag=True,
-        is_eager=True,  # so that a mistake in another option is reported as JSON, too
-        callback=_note_json,
-        help="Print JSON, one object a line.",
+        is_eager=True,
+        callback=_note_form,
+        help="The same as -o json: an object a line.",
     )
-    return option(command)
+    @click.option("--no-headers", is_flag=True, help="Print no titles.")
+    @wraps(command)
+    def with_output(
+        *args: Any, form: str | None, as_json: bool, no_headers: bool, **rest: Any
+    ) -> R:
+        chosen = Form.JSON if as_json else form and Form(form)
+        return command(*args, output=Output(chosen or None, not no_headers), **rest)
+
+    return with_output
 
 
 def want_json(*, wanted: bool) -> None:
@@ -49,45 +209,18 @@ def is_json_wanted() -> bool:
     return _json_wanted.get()
 
 
+def ask_for_objects(words: Sequence[str]) -> bool:
+    """Return whether *words* of a call that could not be parsed ask for JSON or YAML."""
+    return bool(_ASKS_FOR_OBJECTS.search("\0".join(words)))
+
+
 def raw(data: bytes) -> None:
     """Print *data* and nothing else, but on a terminal end the line."""
     is_open_line = sys.stdout.isatty() and not data.endswith(b"\n")
     click.echo(data, nl=is_open_line)
 
 
-def line(*fields: Field, widths: Sequence[int] = ()) -> None:
-    """Print *fields* as one record of a stream, which has no titles and does not know its end.
-
-    Args:
-        fields: What to print; characters that would break the line are escaped.
-        widths: On a terminal, how wide each field is at least.
-    """
-    shown = [escaped(field) for field in fields]
-    if not sys.stdout.isatty():
-        click.echo("\t".join(shown).encode())
-        return
-    wide = [*widths, *[0] * len(shown)]
-    padded = (text.ljust(width) for text, width in zip(shown, wide, strict=False))
-    click.echo(_GAP.join(padded).rstrip().encode())
-
-
-def table(titles: Sequence[str], rows: Sequence[Sequence[Field]]) -> None:
-    """Print all records of a listing; the first field is what names a record."""
-    if not sys.stdout.isatty():
-        for row in rows:
-            line(*row)
-        return
-    if not rows:
-        return
-    shown = [[escaped(field) for field in row] for row in rows]
-    columns = shutil.get_terminal_size().columns
-    if _least_width(titles, shown) <= columns:
-        _rich_table(titles, shown, columns)
-    else:
-        _paragraphs(titles, shown, columns)
-
-
-def json_line(record: dict[str, Any]) -> None:
+def json_line(record: Record) -> None:
     """Print *record* as one line of JSON; see `text_or_base64` for bytes."""
     click.echo(json.dumps(record))
 
@@ -106,49 +239,19 @@ def escaped(field: Field) -> str:
     return text if text.isprintable() else "".join(map(_printable, text))
 
 
-def _note_json(_context: click.Context, _option: click.Parameter, wanted: bool) -> bool:  # noqa: FBT001  click's
-    if wanted:
-        want_json(wanted=True)
-    return wanted
+def _note_form(context: click.Context, _option: click.Parameter, given: Any) -> Any:
+    """Note the form that *given* is: a value of ``--output``, or that ``--json`` was given.
 
-
-def _least_width(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Return how wide a table must be so that names stay whole and the rest can be read."""
-    named, *others = (max(map(len, column)) for column in zip(titles, *rows, strict=True))
-    return named + sum(len(_GAP) + min(width, _NARROWEST_COLUMN) for width in others)
-
-
-def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> None:
-    from rich.console import Console  # noqa: PLC0415  slow to import
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    shown = Table(box=None, header_style="bold", pad_edge=False)
-    for index, title in enumerate(titles):
-        shown.add_column(title, no_wrap=not index, overflow="fold")
-    for row in rows:
-        shown.add_row(*map(Text, row))
-    # Rich by itself takes $COLUMNS as it is, and prints nothing if that is 0.
-    Console(width=columns).print(shown)
-
-
-def _paragraphs(titles: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> None:
-    for name, *others in rows:
-        click.echo(name)
-        for title, text in zip(titles[1:], others, strict=True):
-            if text:
-                click.echo(_wrapped(f"{title}: {text}", columns))
-
-
-def _wrapped(text: str, columns: int) -> str:
-    return textwrap.fill(
-        text,
-        columns,
-        initial_indent=_GAP,
-        subsequent_indent=2 * _GAP,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    Raises:
+        click.UsageError: Both were given, and contradict each other.
+    """
+    if given:
+        form = Form.JSON if given is True else Form(given)
+        if form in _OBJECTS:
+            want_json(wanted=True)
+        if context.meta.setdefault(_CHOSEN, form) is not form and not context.resilient_parsing:
+            raise click.UsageError("--json and --output contradict each other: give one of them")
+    return given
 
 
 def _printable(character: str) -> str:

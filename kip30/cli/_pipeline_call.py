@@ -13,6 +13,7 @@ import click
 from kip30.cli import _output, _parameters
 from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
+from kip30.cli._output import Output
 from kip30.cli._pipeline_progress import shown
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.errors import StoreError, UnavailableError, UsageError
@@ -32,6 +33,7 @@ _ENDINGS: Mapping[JobEnding, Status] = {
     JobEnding.FINDINGS: Status.REFUSED,
     JobEnding.INCOMPLETE: Status.INCOMPLETE,
 }
+_FINDING = ("outcome", "key", "detail")
 _MOST_SHOWN = 20
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which then has decided on the master."""
@@ -57,7 +59,7 @@ class JobCall:
     resume: bool
     master: str | None
     remote: str | None
-    as_json: bool
+    output: Output
     request_seconds: float | None
     span_rows: int | None
     conf: tuple[str, ...]
@@ -127,9 +129,9 @@ class JobCall:
         if self.out is not None:
             self.out.mkdir(mode=0o700, parents=True, exist_ok=True)
             page = import_module("kip30.pipeline.run.report_files").write_report(self.out, report)
-            if not self.as_json:
+            if not self.output.is_objects:
                 say(f"report: {page}")
-        _show(report, as_json=self.as_json)
+        show_report(report, self.output)
         return _ENDINGS[report.ending]
 
     def _run(self, job: Any, options: Any) -> Report:
@@ -139,7 +141,7 @@ class JobCall:
             conf=settings_of(self.conf),
             properties_file=self.properties_file,
         )
-        with session as spark, shown(as_json=self.as_json) as progress:
+        with session as spark, shown(self.output) as progress:
             try:
                 report: Report = job.run(spark, options, progress)
             except Exception as error:
@@ -219,7 +221,7 @@ def job_options(command: Callable[..., R]) -> Callable[..., R]:
         type=click.Path(path_type=Path),
         help="File with Spark settings, in the format of spark-submit's --properties-file.",
     )
-    @_output.as_json
+    @_output.prints_records
     @opens_store
     @wraps(command)
     def with_call(choice: StoreChoice, *args: Any, **options: Any) -> R:
@@ -251,14 +253,16 @@ def _with_master(call: JobCall) -> JobCall:
     return replace(call, master=call.master or settings.get(MASTER))
 
 
-def _show(report: Report, *, as_json: bool) -> None:
-    if as_json:
-        _output.json_line(report.record())
+def show_report(report: Report, output: Output) -> None:
+    """Print *report*: as an object, or its counts, and then its first findings if it has any."""
+    output.lines(("COUNT", "NUMBER"), widths=(16,)).print(report.counts.items(), report.record)
+    if output.is_objects:
         return
-    for name, count in report.counts.items():
-        _output.line(name, count, widths=(16,))
-    for one in report.findings[:_MOST_SHOWN]:
-        _output.line(*(one.get(name, "") for name in ("outcome", "key", "detail")))
+    if report.findings:
+        findings = [
+            [one.get(name, "") for name in _FINDING] for one in report.findings[:_MOST_SHOWN]
+        ]
+        output.lines([name.upper() for name in _FINDING]).print(findings)
     if len(report.findings) > _MOST_SHOWN:
         say(f"and {len(report.findings) - _MOST_SHOWN} more findings, which the report names")
     _say_ending(report)

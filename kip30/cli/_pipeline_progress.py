@@ -10,16 +10,17 @@ from typing_extensions import override
 
 from kip30.cli import _output
 from kip30.cli._failures import say
+from kip30.cli._output import Output
 from kip30.pipeline.run.manifest import Manifest
 from kip30.pipeline.run.progress import FeedProgress, Progress, WaveProgress
 
 _MEGABYTE = 1_000_000
 
 
-def shown(*, as_json: bool) -> AbstractContextManager[Progress]:
-    """Return how progress is shown: JSON, a bar on a terminal, else lines on stderr."""
-    if as_json:
-        return nullcontext(JsonProgress())
+def shown(output: Output) -> AbstractContextManager[Progress]:
+    """Return how progress is shown: objects, a bar on a terminal, else lines on stderr."""
+    if output.is_objects:
+        return nullcontext(ObjectProgress(output))
     if sys.stderr.isatty():
         return BarProgress()
     return nullcontext(LineProgress())
@@ -50,8 +51,12 @@ class LineProgress:
         say(f"warning: {text}")
 
 
-class JsonProgress(LineProgress):
-    """A line of JSON on stdout for each wave; the rest is on stderr as it is elsewhere."""
+class ObjectProgress(LineProgress):
+    """An object on stdout for each wave; the rest is on stderr as it is elsewhere."""
+
+    def __init__(self, output: Output) -> None:
+        """Print to *output*."""
+        self._output = output
 
     @override
     def begin(self, manifest: Manifest) -> None:
@@ -60,12 +65,12 @@ class JsonProgress(LineProgress):
     @override
     def wave(self, done: WaveProgress) -> None:
         """Print the wave."""
-        _output.json_line({**done._asdict(), "rows_per_second": round(_rate(done), 1)})
+        self._output.record({**done._asdict(), "rows_per_second": round(_rate(done), 1)})
 
     @override
     def feed(self, state: FeedProgress) -> None:
         """Print how far the feed is."""
-        _output.json_line({**state._asdict(), "seconds": round(state.seconds, 3)})
+        self._output.record({**state._asdict(), "seconds": round(state.seconds, 3)})
 
 
 class BarProgress(LineProgress):

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from kip30.cli import _output
+from kip30.cli._output import Output
 from kip30.cli._store_options import StoreChoice, loads_plugins, opens_store
 from kip30.config import CommonSettings, build
 from kip30.driver import Backend
@@ -40,18 +41,14 @@ def registered(paths: Sequence[Path], *, load_plugins: bool) -> list[RegisteredB
 
 @click.command("backends")
 @loads_plugins
-@_output.as_json
+@_output.prints_records
 @opens_store
-def command(choice: StoreChoice, *, load_plugins: bool, as_json: bool) -> None:
+def command(choice: StoreChoice, *, load_plugins: bool, output: Output) -> None:
     """List the stores: whether installed, what they offer, and their limits."""
     paths = build(CommonSettings, choice.properties()).additional_paths
     found = registered(paths, load_plugins=load_plugins)
-    if as_json:
-        for one in found:
-            _output.json_line(_record(one))
-    else:
-        titles = ("STORE", "INSTALLED", "OFFERS", "LONGEST NAME", "LARGEST VALUE")
-        _output.table(titles, [_row(one) for one in found])
+    titles = ("STORE", "INSTALLED", "OFFERS", "LONGEST NAME", "LARGEST VALUE")
+    output.table(titles, map(_row, found), map(_record, found))
 
 
 def _registered(name: str, paths: Sequence[Path], *, load_plugins: bool) -> RegisteredBackend:

@@ -9,6 +9,7 @@ import click
 
 from kip30.cli import _output
 from kip30.cli._failures import say
+from kip30.cli._output import Output
 from kip30.cli._store_options import StoreChoice, loads_plugins, opens_store
 from kip30.cli.backends import registered
 from kip30.config import (
@@ -47,7 +48,7 @@ _REMEDY = "give `--load-plugins` to run that code"
     help="Print the statements that prepare the store, for administrators.",
 )
 @loads_plugins
-@_output.as_json
+@_output.prints_records
 @opens_store
 def command(  # noqa: PLR0913  one argument per option
     choice: StoreChoice,
@@ -56,7 +57,7 @@ def command(  # noqa: PLR0913  one argument per option
     in_use: bool,
     statements: bool,
     load_plugins: bool,
-    as_json: bool,
+    output: Output,
 ) -> None:
     """Print the reference of all settings, or check those in use.
 
@@ -72,22 +73,21 @@ def command(  # noqa: PLR0913  one argument per option
         raise click.UsageError("--check, --effective and --ddl exclude each other: give one")
     if checked:
         choice = replace(choice, file=checked)
-        _print_checked(check(choice.properties(), load_plugins=load_plugins), as_json=as_json)
+        _print_checked(check(choice.properties(), load_plugins=load_plugins), output=output)
     elif in_use:
-        _print_effective(choice.properties(), load_plugins=load_plugins, as_json=as_json)
+        _print_effective(choice.properties(), load_plugins=load_plugins, output=output)
     elif statements:
-        _print_statements(_statements(choice, load_plugins=load_plugins), as_json=as_json)
+        _print_statements(_statements(choice, load_plugins=load_plugins), output=output)
     else:
-        _print_reference(choice.properties(), load_plugins=load_plugins, as_json=as_json)
+        _print_reference(choice.properties(), load_plugins=load_plugins, output=output)
 
 
-def _print_checked(checked: Checked, *, as_json: bool) -> None:
+def _print_checked(checked: Checked, *, output: Output) -> None:
     name = checked.backend.name if checked.backend else None
-    if as_json:
-        _output.json_line({"backend": name, "unchecked": checked.unchecked or None})
-        return
-    _output.line(name or "-")
-    _say_unchecked(checked)
+    record = {"backend": name, "unchecked": checked.unchecked or None}
+    output.line(("STORE",), (name or "-",), record)
+    if not output.is_objects:
+        _say_unchecked(checked)
 
 
 def _say_unchecked(checked: Checked) -> None:
@@ -102,25 +102,26 @@ def _statements(choice: StoreChoice, *, load_plugins: bool) -> Sequence[str]:
         raise ConfigError(f"{error}: {_REMEDY}") from error
 
 
-def _print_statements(statements: Sequence[str], *, as_json: bool) -> None:
-    for statement in statements:
-        if as_json:
-            _output.json_line({"statement": statement})
-        else:
+def _print_statements(statements: Sequence[str], *, output: Output) -> None:
+    if output.is_chosen:
+        rows = ((statement,) for statement in statements)
+        output.table(("STATEMENT",), rows, ({"statement": one} for one in statements))
+    else:
+        for statement in statements:
             _output.raw(f"{statement};\n".encode())
 
 
-def _print_effective(properties: Properties, *, load_plugins: bool, as_json: bool) -> None:
+def _print_effective(properties: Properties, *, load_plugins: bool, output: Output) -> None:
     checked = check(properties, load_plugins=load_plugins)
     rows = list(_effective_rows(properties, checked))
-    if as_json:
-        for row, value, origin in rows:
-            record = {"key": row.key, "value": _typed(value, row.kind), "origin": origin}
-            _output.json_line(record)
-        return
-    shown = [(row.key, value, origin) for row, value, origin in rows]
-    _output.table(("SETTING", "VALUE", "FROM"), shown)
-    _say_unchecked(checked)
+    shown = ((row.key, value, origin) for row, value, origin in rows)
+    records = (
+        {"key": row.key, "value": _typed(value, row.kind), "origin": origin}
+        for row, value, origin in rows
+    )
+    output.table(("SETTING", "VALUE", "FROM"), shown, records)
+    if not output.is_objects:
+        _say_unchecked(checked)
 
 
 def _effective_rows(
@@ -158,14 +159,10 @@ def _origin(row: SettingRow, properties: Properties) -> str:
     return "default"
 
 
-def _print_reference(properties: Properties, *, load_plugins: bool, as_json: bool) -> None:
+def _print_reference(properties: Properties, *, load_plugins: bool, output: Output) -> None:
     rows = list(_rows(properties, load_plugins=load_plugins))
-    if as_json:
-        for row in rows:
-            _output.json_line(_record(row))
-    else:
-        shown = [(row.key, row.kind, default(row), explanation(row)) for row in rows]
-        _output.table(("SETTING", "KIND", "DEFAULT", "MEANING"), shown)
+    shown = ((row.key, row.kind, default(row), explanation(row)) for row in rows)
+    output.table(("SETTING", "KIND", "DEFAULT", "MEANING"), shown, map(_record, rows))
 
 
 def _rows(properties: Properties, *, load_plugins: bool) -> Iterator[SettingRow]:

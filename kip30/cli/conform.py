@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from kip30.cli import _conformance_import, _output, _parameters
+from kip30.cli import _conformance_import, _parameters
 from kip30.cli._exit_codes import Status
+from kip30.cli._output import Output
 from kip30.cli._signals import InterruptingOnSignals
 from kip30.cli._store_options import StoreChoice, opens_store
 
@@ -77,7 +78,7 @@ def command(
     catalogue = _conformance_import.part("catalogue")
     if lists:
         checks = [(one.case, one.level.value, one.name, one.about) for one in catalogue.listed()]
-        _output.table(_TITLES, checks)
+        Output().table(_TITLES, checks)
         return Status.OK
     if failed:
         options["cases"] = catalogue.failed_in(options["out_dir"])

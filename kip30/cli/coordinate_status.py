@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from kip30.cli import _output
 from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
 from kip30.cli._follow import Outage, watch
+from kip30.cli._output import Output, Row
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.coordinator import GroupDescription, MemberDescription, describe_group, share_text
 from kip30.driver.kit.thread_start import start_eventually
@@ -27,9 +28,9 @@ _UNREADABLE = " (unreadable)"
 @click.command("coordinate-status")
 @click.argument("group")
 @click.option("--watch", "watching", is_flag=True, help="Continue, and print it at every change.")
-@_output.as_json
+@_output.prints_records
 @opens_store
-def command(choice: StoreChoice, group: str, *, watching: bool, as_json: bool) -> int:
+def command(choice: StoreChoice, group: str, *, watching: bool, output: Output) -> int:
     """Print the members of GROUP, each with its share.
 
     A line is the member's id, its instance or "-", the generation that gave the share, and the
@@ -38,16 +39,15 @@ def command(choice: StoreChoice, group: str, *, watching: bool, as_json: bool) -
     read. Exits with 1 if there is no such group. A watch looks every second, and prints an empty
     line after each state of the group.
     """
-    show = _show_json if as_json else _show
     with choice.open() as locator:
         if watching:
             follow = partial(_follow, locator, group)
-            return watch(locator, follow, partial(_show_next, group, show))
+            return watch(locator, follow, partial(_show_next, output, group))
         found = describe_group(locator, group)
-    if found is None and not as_json:
+    if found is None and not output.is_objects:
         say(f"there is no group {group!r} that divides work — `kip30 coordinate` makes one")
     else:
-        show(group, found)
+        _show(output, group, found)
     return Status.REFUSED if found is None else Status.OK
 
 
@@ -81,36 +81,29 @@ def _follow(
     start_eventually(threading.Thread(target=look, name="kip30-status", daemon=True))
 
 
-def _show_next(
-    group: str,
-    show: Callable[[str, GroupDescription | None], None],
-    found: GroupDescription | Exception | None,
-) -> None:
+def _show_next(output: Output, group: str, found: GroupDescription | Exception | None) -> None:
     if isinstance(found, Exception):
         raise found
-    show(group, found)
-    if show is _show:
-        _output.line("")
+    _show(output, group, found)
+    output.end_listing()
 
 
-def _show(_group: str, found: GroupDescription | None) -> None:
+def _show(output: Output, group: str, found: GroupDescription | None) -> None:
+    record = {"group": group, "state": found and _record(found)}
     if found is None:
-        _output.line("-")
+        output.line(_TITLES, ("-",), record)
         return
-    _output.table(_TITLES, [_row(name, found.members[name]) for name in sorted(found.members)])
+    rows = (_row(name, found.members[name]) for name in sorted(found.members))
+    output.table(_TITLES, rows, [record])
 
 
-def _row(name: str, member: MemberDescription) -> Sequence[str | int]:
+def _row(name: str, member: MemberDescription) -> Row:
     mark = _ABSENT if not member.is_present else "" if member.is_readable else _UNREADABLE
     return name + mark, member.group_instance_id or "-", member.since, _share(member)
 
 
 def _share(member: MemberDescription) -> str:
     return member.refusal or share_text(member.share) or "-"
-
-
-def _show_json(group: str, found: GroupDescription | None) -> None:
-    _output.json_line({"group": group, "state": found and _record(found)})
 
 
 def _record(found: GroupDescription) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import click
 
@@ -11,12 +12,14 @@ from kip30.cli import _output
 from kip30.cli._doctor_steps import Checkup
 from kip30.cli._exit_codes import Status
 from kip30.cli._failures import explain, say
+from kip30.cli._output import Output, Row
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.config import CommonSettings, Properties, build
 from kip30.errors import Kip30Error, UnsupportedError
 from kip30.locator import PluginLocator
 from kip30.runtime.resolution import check
 
+_TITLES = ("VERDICT", "STEP", "TIME", "DETAIL")
 _WIDTHS = (6, 20, 10)
 
 
@@ -31,9 +34,9 @@ class StepResult(NamedTuple):
 
 
 @click.command("doctor")
-@_output.as_json
+@_output.prints_records
 @opens_store
-def command(choice: StoreChoice, *, as_json: bool) -> int:
+def command(choice: StoreChoice, *, output: Output) -> int:
     """Connect to the store, test every operation, and show how long it takes.
 
     It deletes the keys, members and leaders that it makes, which have names of their own, under
@@ -42,14 +45,15 @@ def command(choice: StoreChoice, *, as_json: bool) -> int:
     Exits with the code of the first step that failed. A missing capability is not a failure.
     """
     failed: list[StepResult] = []
+    lines = output.lines(_TITLES, _WIDTHS)
     with closing(_results(choice)) as results:
         for result in results:
-            _show(result, as_json=as_json)
+            lines.print([_row(result)], partial(_record, result))
             if result.status:
                 failed.append(result)
     if not failed:
         return Status.OK
-    if not as_json:
+    if not output.is_objects:
         say(f"{len(failed)} failed: {', '.join(result.step for result in failed)}")
     return failed[0].status
 
@@ -92,10 +96,11 @@ def _taken(name: str, step: Callable[[], str]) -> StepResult:
         return found("FAILED", what, status)
 
 
-def _show(result: StepResult, *, as_json: bool) -> None:
+def _row(result: StepResult) -> Row:
+    return result.verdict, result.step, f"{result.milliseconds:.1f} ms", result.detail
+
+
+def _record(result: StepResult) -> dict[str, Any]:
     step, verdict, detail, milliseconds, status = result
-    if as_json:
-        record = {"step": step, "verdict": verdict, "detail": detail}
-        _output.json_line({**record, "milliseconds": milliseconds, "exit": int(status)})
-    else:
-        _output.line(verdict, step, f"{milliseconds:.1f} ms", detail, widths=_WIDTHS)
+    record = {"step": step, "verdict": verdict, "detail": detail}
+    return {**record, "milliseconds": milliseconds, "exit": int(status)}

@@ -1,6 +1,6 @@
 """``kip30 group``: list, watch and join groups."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,12 +10,14 @@ from kip30.cli import _output, _parameters
 from kip30.cli._failures import say
 from kip30.cli._follow import stay, watch
 from kip30.cli._groups import Commands
+from kip30.cli._output import Lines, Output, Row
 from kip30.cli._stderr import queue_stderr
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.codecs import BYTES
 from kip30.errors import MemberExistsError
 from kip30.membership import MembershipChange
 
+_TITLES = ("MEMBER", "DATA")
 _WIDTHS = (1, 24)
 
 _group = click.argument("group")
@@ -28,16 +30,14 @@ def command() -> None:
 
 @command.command("list")
 @_group
-@_output.as_json
+@_output.prints_records
 @opens_store
-def list_members(choice: StoreChoice, group: str, *, as_json: bool) -> None:
+def list_members(choice: StoreChoice, group: str, *, output: Output) -> None:
     """Print the members of GROUP, an id and its data a line."""
     with choice.open() as locator:
         members = locator.group_membership(group, BYTES).membership()
-    if as_json:
-        _output.json_line({"group": group, "members": _records(members)})
-        return
-    _output.table(("MEMBER", "DATA"), [(one, members[one]) for one in sorted(members)])
+    rows = ((one, members[one]) for one in sorted(members))
+    output.table(_TITLES, rows, [{"group": group, "members": _records(members)}])
 
 
 _JOINED = "joined group {group} as {member}"
@@ -94,9 +94,9 @@ def join(choice: StoreChoice, group: str, *, member: str, data: bytes) -> int:
 
 @command.command("watch")
 @_group
-@_output.as_json
+@_output.prints_records
 @opens_store
-def watch_group(choice: StoreChoice, group: str, *, as_json: bool) -> int:
+def watch_group(choice: StoreChoice, group: str, *, output: Output) -> int:
     """Print the members of GROUP now and all changes, until interrupted.
 
     A line is "+", "-" or "~", for a member that joined, left or changed, its id and its data.
@@ -104,17 +104,18 @@ def watch_group(choice: StoreChoice, group: str, *, as_json: bool) -> int:
     with choice.open() as locator:
         membership = locator.group_membership(group, BYTES)
         listen = partial(membership.add_listener, initial=True)
-        return watch(locator, listen, partial(_show, as_json=as_json))
+        lines = output.lines(("CHANGE", *_TITLES), _WIDTHS)
+        return watch(locator, listen, partial(_show, lines))
 
 
-def _show(change: MembershipChange[bytes], *, as_json: bool) -> None:
-    if as_json:
-        _output.json_line(_record(change))
-        return
+def _show(lines: Lines, change: MembershipChange[bytes]) -> None:
+    lines.print(_rows(change), partial(_record, change))
+
+
+def _rows(change: MembershipChange[bytes]) -> Iterator[Row]:
     for sign, ids in (("-", change.left), ("+", change.joined), ("~", change.updated)):
         for member in sorted(ids):
-            data = change.members.get(member, b"")
-            _output.line(sign, member, data, widths=_WIDTHS)
+            yield sign, member, change.members.get(member, b"")
 
 
 def _record(change: MembershipChange[bytes]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import click
 
 from kip30.cli import _output
+from kip30.cli._output import Output
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.cli._unreadable import report_unreadable
 from kip30.operations import read_directory
@@ -12,17 +13,14 @@ from kip30.operations import read_directory
 @click.option(
     "-a", "--all", "internal", is_flag=True, help="Print those of locks and coordinators, too."
 )
-@_output.as_json
+@_output.prints_records
 @opens_store
-def command(choice: StoreChoice, *, internal: bool, as_json: bool) -> None:
+def command(choice: StoreChoice, *, internal: bool, output: Output) -> None:
     """Print all groups that have members, and how many.
 
     `kip30 group list GROUP` prints the members of one.
     """
     found = read_directory(choice.properties(), internal=internal)
     report_unreadable(found.unreadable)
-    if as_json:
-        for group in found.groups:
-            _output.json_line(group._asdict())
-    else:
-        _output.table(("GROUP", "MEMBERS"), found.groups)
+    records = (one._asdict() for one in found.groups)
+    output.table(("GROUP", "MEMBERS"), found.groups, records)

@@ -10,6 +10,7 @@ from kip30.cli import _completion_values, _kv_bulk, _output, _parameters
 from kip30.cli._exit_codes import Status
 from kip30.cli._follow import watch
 from kip30.cli._groups import Commands
+from kip30.cli._output import Lines, Output, Record, Row
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.codecs import BYTES
 from kip30.driver.records import Fence, Version, parse_version
@@ -39,6 +40,7 @@ _expected = click.option(
     type=parse_version,
     help="Write only if the key still has this version.",
 )
+_TITLES = ("VERSION", "VALUE")
 _WIDTHS = (12,)
 _key = click.argument("key", shell_complete=_completion_values.keys)
 _value = click.argument("value", type=_parameters.value)
@@ -56,10 +58,10 @@ def command() -> None:
 
 @command.command()
 @_key
-@_output.as_json
+@_output.prints_records
 @opens_store
-def get(choice: StoreChoice, key: str, *, as_json: bool) -> None:
-    """Print the value of KEY, byte by byte; with --json also its version.
+def get(choice: StoreChoice, key: str, *, output: Output) -> None:
+    """Print the value of KEY, byte by byte; with --output also its version.
 
     Exits with 1 if there is no such key.
     """
@@ -67,8 +69,9 @@ def get(choice: StoreChoice, key: str, *, as_json: bool) -> None:
         found = locator.storage(BYTES).get(key)
     if found is None:
         raise KeyMissingError(f"there is no key {key!r}")
-    if as_json:
-        _output.json_line(_record(key, found.value, found.version))
+    if output.is_chosen:
+        row = (key, str(found.version), found.value)
+        output.line(("KEY", *_TITLES), row, _record(key, found.value, found.version))
     else:
         _output.raw(found.value)
 
@@ -78,7 +81,7 @@ def get(choice: StoreChoice, key: str, *, as_json: bool) -> None:
 @_value
 @_fenced
 @_guarded
-@_output.as_json
+@_output.prints_records
 @opens_store
 def put(  # noqa: PLR0913  one argument per option
     choice: StoreChoice,
@@ -87,7 +90,7 @@ def put(  # noqa: PLR0913  one argument per option
     *,
     fence: Fence | None,
     guard: "ShareGuard | None",
-    as_json: bool,
+    output: Output,
 ) -> None:
     """Create KEY with VALUE; refused if the key is there."""
     _check_one(fence, guard)
@@ -97,7 +100,7 @@ def put(  # noqa: PLR0913  one argument per option
             key = _data_key(key, guard)
         else:
             version = locator.storage(BYTES).put(key, value, fence=fence)
-    _written(key, version, as_json=as_json)
+    _written(output, key, version)
 
 
 @command.command("set")
@@ -105,7 +108,7 @@ def put(  # noqa: PLR0913  one argument per option
 @_value
 @_fenced
 @_guarded
-@_output.as_json
+@_output.prints_records
 @opens_store
 def set_key(  # noqa: PLR0913  one argument per option
     choice: StoreChoice,
@@ -114,7 +117,7 @@ def set_key(  # noqa: PLR0913  one argument per option
     *,
     fence: Fence | None,
     guard: "ShareGuard | None",
-    as_json: bool,
+    output: Output,
 ) -> None:
     """Write VALUE at KEY: create the key, or replace its value if it is there."""
     _check_one(fence, guard)
@@ -124,7 +127,7 @@ def set_key(  # noqa: PLR0913  one argument per option
             key = _data_key(key, guard)
         else:
             version = locator.storage(BYTES).set(key, value, fence=fence)
-    _written(key, version, as_json=as_json)
+    _written(output, key, version)
 
 
 @command.command()
@@ -133,7 +136,7 @@ def set_key(  # noqa: PLR0913  one argument per option
 @_expected
 @_fenced
 @_guarded
-@_output.as_json
+@_output.prints_records
 @opens_store
 def update(  # noqa: PLR0913  one argument per option
     choice: StoreChoice,
@@ -143,7 +146,7 @@ def update(  # noqa: PLR0913  one argument per option
     expected: Version | None,
     fence: Fence | None,
     guard: "ShareGuard | None",
-    as_json: bool,
+    output: Output,
 ) -> None:
     """Replace the value of KEY with VALUE; refused if there is no such key."""
     _check_one(fence, guard)
@@ -160,7 +163,7 @@ def update(  # noqa: PLR0913  one argument per option
         else:
             storage = locator.storage(BYTES)
             version = storage.compare_and_set(key, expected, value, fence=fence)
-    _written(key, version, as_json=as_json)
+    _written(output, key, version)
 
 
 @command.command()
@@ -173,7 +176,7 @@ def update(  # noqa: PLR0913  one argument per option
 )
 @click.option("-n", "--dry-run", is_flag=True, help="With --recursive: delete nothing, and count.")
 @click.option("-y", "--yes", "confirmed", is_flag=True, help="With --recursive: do not ask.")
-@_output.as_json
+@_output.prints_records
 @opens_store
 def delete(  # noqa: PLR0913  one argument per option
     choice: StoreChoice,
@@ -185,7 +188,7 @@ def delete(  # noqa: PLR0913  one argument per option
     recursive: bool,
     dry_run: bool,
     confirmed: bool,
-    as_json: bool,
+    output: Output,
 ) -> int:
     """Delete KEY; refused if there is no such key.
 
@@ -197,7 +200,7 @@ def delete(  # noqa: PLR0913  one argument per option
         if expected is not None or fence is not None or guard is not None:
             raise UsageError("--recursive excludes --version, --fence and --guard")
         return _kv_bulk.delete_below(
-            choice, key, dry_run=dry_run, confirmed=confirmed, as_json=as_json
+            choice, key, dry_run=dry_run, confirmed=confirmed, output=output
         )
     if dry_run or confirmed:
         raise UsageError("--dry-run and --yes are for --recursive")
@@ -208,8 +211,8 @@ def delete(  # noqa: PLR0913  one argument per option
             key = _data_key(key, guard)
         else:
             locator.storage(BYTES).delete(key, expected=expected, fence=fence)
-    if as_json:
-        _output.json_line({"key": key})
+    if output.is_chosen:
+        output.line(("KEY",), (key,), _key_record(key))
     return Status.OK
 
 
@@ -218,35 +221,37 @@ def delete(  # noqa: PLR0913  one argument per option
 @click.option(
     "-r", "--recursive", is_flag=True, help="Print the keys of all namespaces below, too."
 )
-@_output.as_json
+@_output.prints_records
 @opens_store
-def list_keys(choice: StoreChoice, namespace: str, *, recursive: bool, as_json: bool) -> None:
+def list_keys(choice: StoreChoice, namespace: str, *, recursive: bool, output: Output) -> None:
     """Print the keys of NAMESPACE, one level deep.
 
     Without NAMESPACE, those that have none: keys without a slash; with --recursive all keys but
     kip30's own.
     """
     if recursive:
-        _print_keys(_kv_bulk.list_below(choice, namespace), as_json=as_json)
+        _print_keys(output, _kv_bulk.list_below(choice, namespace))
         return
     with choice.open() as locator:
-        _print_keys(locator.storage(BYTES).list(namespace), as_json=as_json)
+        _print_keys(output, locator.storage(BYTES).list(namespace))
 
 
-def _print_keys(keys: Iterable[str], *, as_json: bool) -> None:
+def _print_keys(output: Output, keys: Iterable[str]) -> None:
+    lines = output.lines(("KEY",))
     for key in keys:
-        if as_json:
-            _output.json_line({"key": key})
-        else:
-            _output.line(key)
+        lines.print([(key,)], partial(_key_record, key))
+
+
+def _key_record(key: str) -> Record:
+    return {"key": key}
 
 
 @command.command("watch")
 @_key
 @click.option("--keys", is_flag=True, help="Watch the set of keys in the namespace KEY.")
-@_output.as_json
+@_output.prints_records
 @opens_store
-def watch_key(choice: StoreChoice, key: str, *, keys: bool, as_json: bool) -> int:
+def watch_key(choice: StoreChoice, key: str, *, keys: bool, output: Output) -> int:
     """Print the value of KEY now and after every change, until interrupted.
 
     A line is the version and the value, or "-" if there is no such key; with --keys it is "+" or
@@ -256,9 +261,10 @@ def watch_key(choice: StoreChoice, key: str, *, keys: bool, as_json: bool) -> in
         registry = locator.listener_registry(BYTES)
         if keys:
             listen = partial(_listen_to_keys, registry, key)
-            return watch(locator, listen, partial(_show_keys, as_json=as_json))
+            return watch(locator, listen, partial(_show_keys, output.lines(("CHANGE", "KEY"))))
         listen_to_value = partial(_listen_to_value, registry, key)
-        return watch(locator, listen_to_value, partial(_show_value, as_json=as_json))
+        lines = output.lines(_TITLES, _WIDTHS)
+        return watch(locator, listen_to_value, partial(_show_value, lines))
 
 
 command.add_command(_kv_bulk.tree)
@@ -278,25 +284,20 @@ def _listen_to_keys(
     registry.add_key_set_change_listener(namespace, listener, initial=True)
 
 
-def _show_value(change: ValueChange[bytes], *, as_json: bool) -> None:
-    if as_json:
-        _output.json_line(_record(change.key, change.value, change.version))
-    elif change.value is None:
-        _output.line("-")
-    else:
-        _output.line(str(change.version), change.value, widths=_WIDTHS)
+def _show_value(lines: Lines, change: ValueChange[bytes]) -> None:
+    row: Row = ("-",) if change.value is None else (str(change.version), change.value)
+    lines.print([row], partial(_record, change.key, change.value, change.version))
 
 
-def _show_keys(change: KeySetChange, *, as_json: bool) -> None:
+def _show_keys(lines: Lines, change: KeySetChange) -> None:
     added, removed = sorted(change.added), sorted(change.removed)
-    if as_json:
+    rows = [*(("-", name) for name in removed), *(("+", name) for name in added)]
+
+    def record() -> Record:
         names = {"added": added, "removed": removed, "keys": sorted(change.keys)}
-        _output.json_line({"namespace": change.namespace, **names})
-        return
-    for name in removed:
-        _output.line("-", name)
-    for name in added:
-        _output.line("+", name)
+        return {"namespace": change.namespace, **names}
+
+    lines.print(rows, record)
 
 
 def _check_one(fence: Fence | None, guard: "ShareGuard | None") -> None:
@@ -316,11 +317,8 @@ def _data_key(name: str, guard: "ShareGuard") -> str:
     return GroupKeys(guard.group).data(name)
 
 
-def _written(key: str, version: Version, *, as_json: bool) -> None:
-    if as_json:
-        _output.json_line({"key": key, "version": str(version)})
-    else:
-        _output.line(str(version))
+def _written(output: Output, key: str, version: Version) -> None:
+    output.line(("VERSION",), (str(version),), {"key": key, "version": str(version)})
 
 
 def _record(key: str, value: bytes | None, version: Version | None) -> dict[str, str | None]:

@@ -3,6 +3,7 @@
 Spark is imported when a job begins, and a job checks all of its arguments before Spark starts.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +15,7 @@ from kip30.cli import _output
 from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
 from kip30.cli._groups import Commands
+from kip30.cli._output import Output, Row
 from kip30.cli._pipeline_call import JobCall, job_module, job_options
 from kip30.driver.scanning import Layout
 from kip30.errors import UsageError
@@ -28,6 +30,7 @@ from kip30.pipeline.stores.endpoints import (
 from kip30.pipeline.stores.foreign_hint import with_hint
 from kip30.pipeline.stores.same_store import is_same_store
 
+_NAMED = ("NAME", "VALUE")
 _left = click.argument("a")
 _right = click.argument("b")
 _into = click.option(
@@ -295,8 +298,8 @@ def preflight(call: JobCall, a: str, b: str | None) -> int:
 
 @command.command("verify")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@_output.as_json
-def verify(run: Path, *, as_json: bool) -> int:
+@_output.prints_records
+def verify(run: Path, *, output: Output) -> int:
     """Read all files of the run in RUN, such as a snapshot, and compare them with their checksums.
 
     Needs no store and no Spark. Exits with 1 if a file is missing or was changed, and names it.
@@ -308,35 +311,29 @@ def verify(run: Path, *, as_json: bool) -> int:
         size += one.size
         if one.damage:
             damaged.append(one.damage)
-    if as_json:
-        _output.json_line({"files": files, "bytes": size, "damaged": damaged})
-    else:
-        for name, value in (("files", files), ("bytes", size)):
-            _output.line(name, value, widths=(16,))
-        for damage in damaged:
-            _output.line("damaged", damage, widths=(16,))
+    rows: list[Row] = [("files", files), ("bytes", size)]
+    rows += [("damaged", damage) for damage in damaged]
+    lines = output.lines(_NAMED, widths=(16,))
+    lines.print(rows, lambda: {"files": files, "bytes": size, "damaged": damaged})
     return Status.REFUSED if damaged else Status.OK
 
 
 @command.command("status")
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@_output.as_json
-def status(run: Path, *, as_json: bool) -> None:
+@_output.prints_records
+def status(run: Path, *, output: Output) -> None:
     """Show how far the run in RUN is, and whether a process works in it."""
     found: dict[str, Any] = import_module("kip30.pipeline.run.checks").status(run)
-    if as_json:
-        _output.json_line(found)
-        return
-    _show_status(found, "")
+    output.lines(_NAMED, widths=(24,)).print(_status_rows(found, ""), lambda: found)
 
 
-def _show_status(found: dict[str, Any], prefix: str) -> None:
-    counts, parts = found.pop("counts"), found.pop("parts")
-    for name, value in {**found, **counts}.items():
+def _status_rows(found: dict[str, Any], prefix: str) -> Iterator[Row]:
+    own = {name: value for name, value in found.items() if name not in {"counts", "parts"}}
+    for name, value in {**own, **found["counts"]}.items():
         if value is not None:
-            _output.line(f"{prefix}{name}", str(value), widths=(24,))
-    for part in parts:
-        _show_status(part, f"{part['job']}.")
+            yield f"{prefix}{name}", str(value)
+    for part in found["parts"]:
+        yield from _status_rows(part, f"{part['job']}.")
 
 
 @command.command("bundle")
@@ -348,19 +345,20 @@ def _show_status(found: dict[str, Any], prefix: str) -> None:
     show_default=True,
     help="Where the files go.",
 )
-@_output.as_json
-def bundle(out: Path, *, as_json: bool) -> None:
+@_output.prints_records
+def bundle(out: Path, *, output: Output) -> None:
     """Write kip30.zip and kip30-job.py for a cluster, and print how spark-submit is called.
 
     The libraries of the stores are not in it: they have to be on every machine, as has Python.
     """
     made = job_module("spark.bundle").write_bundle(out)
-    if as_json:
-        _output.json_line({"files": [str(one) for one in made.files], "command": made.command})
-        return
-    for file in made.files:
-        say(f"wrote {file}")
-    click.echo(made.command)
+    if output.is_chosen:
+        record = {"files": [str(one) for one in made.files], "command": made.command}
+        output.line(("COMMAND",), (made.command,), record)
+    else:
+        for file in made.files:
+            say(f"wrote {file}")
+        click.echo(made.command)
 
 
 def _check_different(source: Endpoint, target: StoreEndpoint) -> None:

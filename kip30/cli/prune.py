@@ -3,6 +3,7 @@
 import click
 
 from kip30.cli import _output, _parameters
+from kip30.cli._output import Output
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.driver.pruning import prune
 from kip30.driver.records import Kind
@@ -19,9 +20,9 @@ _KINDS = {"services": Kind.SERVICE, "groups": Kind.GROUP, "namespaces": Kind.NAM
     help="Minimum time since the last use: a number with s, min, h or d, such as 30d.",
 )
 @click.option("--dry-run", is_flag=True, help="Remove nothing, and count what would be removed.")
-@_output.as_json
+@_output.prints_records
 @opens_store
-def command(choice: StoreChoice, *, unused: float, dry_run: bool, as_json: bool) -> None:
+def command(choice: StoreChoice, *, unused: float, dry_run: bool, output: Output) -> None:
     """Remove the remains of unused services, groups and namespaces.
 
     Some stores keep a little of each service that was once led, each group that had members and
@@ -34,8 +35,5 @@ def command(choice: StoreChoice, *, unused: float, dry_run: bool, as_json: bool)
     with choice.open() as locator:
         counts = prune(locator.backend, unused, dry_run=dry_run)
     found = {name: counts.get(kind, 0) for name, kind in _KINDS.items()}
-    if as_json:
-        _output.json_line({**found, "dry_run": dry_run})
-    else:
-        titles = ("LEFT OF", "WOULD GO" if dry_run else "REMOVED")
-        _output.table(titles, list(found.items()))
+    titles = ("LEFT OF", "WOULD GO" if dry_run else "REMOVED")
+    output.table(titles, found.items(), [{**found, "dry_run": dry_run}])

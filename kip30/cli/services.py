@@ -3,6 +3,7 @@
 import click
 
 from kip30.cli import _output
+from kip30.cli._output import Output
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.cli._unreadable import report_unreadable
 from kip30.operations import read_directory
@@ -12,9 +13,9 @@ from kip30.operations import read_directory
 @click.option(
     "-a", "--all", "internal", is_flag=True, help="Print those of locks and coordinators, too."
 )
-@_output.as_json
+@_output.prints_records
 @opens_store
-def command(choice: StoreChoice, *, internal: bool, as_json: bool) -> None:
+def command(choice: StoreChoice, *, internal: bool, output: Output) -> None:
     """Print all services with their leaders.
 
     A line is the service, its leader's id or "-", the newest epoch, and how many candidates wait
@@ -23,12 +24,9 @@ def command(choice: StoreChoice, *, internal: bool, as_json: bool) -> None:
     """
     found = read_directory(choice.properties(), internal=internal)
     report_unreadable(found.unreadable)
-    if as_json:
-        for service in found.services:
-            _output.json_line(service._asdict())
-        return
-    rows = [
+    rows = (
         (one.service, one.leader or "-", "-" if one.epoch is None else one.epoch, one.waiting)
         for one in found.services
-    ]
-    _output.table(("SERVICE", "LEADER", "EPOCH", "WAITING"), rows)
+    )
+    records = (one._asdict() for one in found.services)
+    output.table(("SERVICE", "LEADER", "EPOCH", "WAITING"), rows, records)

@@ -13,6 +13,7 @@ import pytest
 
 from kip30.cli._exit_codes import Status
 from kip30.cli._generate_docs import commands
+from kip30.cli._output import OUTPUT_OPTIONS
 from kip30.cli._schema import ERROR, SCHEMA, Field
 from kip30.cli.program import COMMANDS, program
 
@@ -183,12 +184,13 @@ def test_every_command_with_json_is_documented() -> None:
 
 
 def test_no_command_with_json_was_forgotten() -> None:
-    offering = {
-        path.removeprefix("kip30 ")
+    options = {
+        path.removeprefix("kip30 "): {one.name for one in command.params} & OUTPUT_OPTIONS
         for path, command in commands(program, "kip30")
-        if any(one.name == "as_json" for one in command.params)
     }
+    offering = {command for command, names in options.items() if names}
     assert offering == {command.partition(" --")[0] for command in SCHEMA}
+    assert all(options[command] == OUTPUT_OPTIONS for command in offering)
 
 
 def test_numbers_are_numbers(shell: Shell) -> None:
