@@ -146,6 +146,13 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("backend", "text or null", "the store; null: a plugin that was not loaded"),
         Field("unchecked", "text or null", "what was not checked, and why"),
     ),
+    "config --diff": (
+        Field("key", "text", "the setting"),
+        Field("left", "text, number, boolean or null", "its value in A; null: there is none"),
+        Field("right", "text, number, boolean or null", "its value in B"),
+        Field("left_origin", "text or null", "as `origin`; null: A's store has no such setting"),
+        Field("right_origin", "text or null", "the same of B"),
+    ),
     "config --ddl": (Field("statement", "text", "one statement"),),
     "doctor": (
         Field("step", "text", "what was tried"),

@@ -8,25 +8,18 @@ from typing import Any
 import click
 
 from kip30.cli import _output
+from kip30.cli._effective_settings import effective_settings, settled_values, typed
+from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
 from kip30.cli._output import Output
+from kip30.cli._settings_diff import DIFFERENCE_TITLES, differences, read_settings
 from kip30.cli._store_options import StoreChoice, loads_plugins, opens_store
 from kip30.cli.backends import registered
-from kip30.config import (
-    CommonSettings,
-    Properties,
-    SettingRow,
-    boolean,
-    build,
-    effective,
-    reference,
-)
+from kip30.config import CommonSettings, Properties, SettingRow, build, reference
 from kip30.errors import ConfigError
 from kip30.runtime.backend_registry import NotLoadedError
 from kip30.runtime.resolution import Checked, check, ddl
 
-_STORE = "plugin.backend"
-_NUMBERS = ("milliseconds", "number,")
 _REMEDY = "give `--load-plugins` to run that code"
 
 
@@ -42,6 +35,14 @@ _REMEDY = "give `--load-plugins` to run that code"
     "--effective", "in_use", is_flag=True, help="Print the present settings, without secrets."
 )
 @click.option(
+    "--diff",
+    "compared",
+    metavar="A B",
+    nargs=2,
+    type=click.Path(path_type=Path),
+    help="Print the settings in which the files A and B differ.",
+)
+@click.option(
     "--ddl",
     "statements",
     is_flag=True,
@@ -55,10 +56,11 @@ def command(  # noqa: PLR0913  one argument per option
     *,
     checked: Path | None,
     in_use: bool,
+    compared: tuple[Path, Path] | None,
     statements: bool,
     load_plugins: bool,
     output: Output,
-) -> None:
+) -> int:
     """Print the reference of all settings, or check those in use.
 
     The reference holds the settings of every installed store. With --effective a line is a
@@ -66,11 +68,21 @@ def command(  # noqa: PLR0913  one argument per option
     file configures is printed. With --ddl it is the statements that create the tables
     that clients need; most stores need none.
 
+    With --diff a line is a setting, its value in A and in B, and where each was written; "-" is
+    none. Secrets, and values with references, are compared as they are written, and not shown. It
+    exits with 0 if both files mean the same, else with 1.
+
     No code that the configuration names is run without --load-plugins; the output then names the
     unchecked parts.
     """
-    if sum(map(bool, (checked, in_use, statements))) > 1:
-        raise click.UsageError("--check, --effective and --ddl exclude each other: give one")
+    if sum(map(bool, (checked, in_use, compared, statements))) > 1:
+        raise click.UsageError("--check, --diff, --effective and --ddl are exclusive: give one")
+    if compared:
+        if choice != StoreChoice(settings={}):
+            raise click.UsageError(
+                "--diff reads two files: leave out --config, --backend and --set"
+            )
+        return _print_differences(*compared, load_plugins=load_plugins, output=output)
     if checked:
         choice = replace(choice, file=checked)
         _print_checked(check(choice.properties(), load_plugins=load_plugins), output=output)
@@ -80,6 +92,7 @@ def command(  # noqa: PLR0913  one argument per option
         _print_statements(_statements(choice, load_plugins=load_plugins), output=output)
     else:
         _print_reference(choice.properties(), load_plugins=load_plugins, output=output)
+    return Status.OK
 
 
 def _print_checked(checked: Checked, *, output: Output) -> None:
@@ -113,10 +126,12 @@ def _print_statements(statements: Sequence[str], *, output: Output) -> None:
 
 def _print_effective(properties: Properties, *, load_plugins: bool, output: Output) -> None:
     checked = check(properties, load_plugins=load_plugins)
-    rows = list(_effective_rows(properties, checked))
+    computed = build(CommonSettings, properties).computed
+    settled = settled_values(properties, checked, computed)
+    rows = list(effective_settings(properties, checked, settled))
     shown = ((row.key, value, origin) for row, value, origin in rows)
     records = (
-        {"key": row.key, "value": _typed(value, row.kind), "origin": origin}
+        {"key": row.key, "value": typed(value, row.kind), "origin": origin}
         for row, value, origin in rows
     )
     output.table(("SETTING", "VALUE", "FROM"), shown, records)
@@ -124,39 +139,17 @@ def _print_effective(properties: Properties, *, load_plugins: bool, output: Outp
         _say_unchecked(checked)
 
 
-def _effective_rows(
-    properties: Properties, checked: Checked
-) -> Iterator[tuple[SettingRow, str, str]]:
-    """Yield each setting that is known, its value, and where that comes from."""
-    computed = build(CommonSettings, properties).computed
-    settled = {key: value for key, value in computed.items() if key not in properties}
-    classes: list[type[Any]] = [CommonSettings]
-    origins: dict[str, str] = {}
-    if checked.backend is not None:
-        settled[_STORE] = checked.backend.name
-        origins[_STORE] = f"default: {checked.reason}" if checked.is_default else checked.reason
-        classes.append(checked.backend.settings_class)
-    for one in classes:
-        values = {**effective(one, properties), **settled}
-        for row in reference(one):
-            yield row, values[row.key], origins.get(row.key) or _origin(row, properties)
-
-
-def _typed(value: str | None, kind: str) -> str | int | bool | None:
-    """Return *value* as JSON has it: a number or a truth value where the setting is one."""
-    if not value:
-        return None
-    if kind.startswith(_NUMBERS) and value.isdecimal():
-        return int(value)
-    return value == "true" if kind == boolean.kind and value in {"true", "false"} else value
-
-
-def _origin(row: SettingRow, properties: Properties) -> str:
-    for key in (row.key, *row.aliases):
-        if key in properties:
-            origin = properties[key].origin
-            return origin if key == row.key else f"{key} ({origin})"
-    return "default"
+def _print_differences(left: Path, right: Path, *, load_plugins: bool, output: Output) -> int:
+    sides = [read_settings(file, load_plugins=load_plugins) for file in (left, right)]
+    found = list(differences(*sides))
+    output.table(
+        DIFFERENCE_TITLES, (one.fields() for one in found), (one.record() for one in found)
+    )
+    if not output.is_objects:
+        for file, side in zip((left, right), sides, strict=True):
+            if side.unchecked:
+                say(f"{file}: {side.unchecked}: {_REMEDY}")
+    return Status.REFUSED if found else Status.OK
 
 
 def _print_reference(properties: Properties, *, load_plugins: bool, output: Output) -> None:
@@ -189,7 +182,7 @@ def _record(row: SettingRow) -> dict[str, Any]:
     return {
         "key": row.key,
         "kind": row.kind,
-        "default": _typed(row.default, row.kind),
+        "default": typed(row.default, row.kind),
         "required": row.default is None,
         "meaning": row.doc,
         "aliases": row.aliases,

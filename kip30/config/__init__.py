@@ -6,6 +6,7 @@ the key, where it was written and what to write instead. No value that is secret
 environment or another file, appears in an error or a repr.
 """
 
+from kip30.config.expansion import refers
 from kip30.config.home import home
 from kip30.config.loading import default_file, entries, load
 from kip30.config.parsers import (
@@ -24,12 +25,13 @@ from kip30.config.plugin import CommonSettings
 from kip30.config.properties import Properties, Value, Written
 from kip30.config.secrets import Secret, secret
 from kip30.config.settings import SettingRow, reference, setting
-from kip30.config.settings_builder import build, check_keys, effective
+from kip30.config.settings_builder import HIDDEN, build, check_keys, comparable, effective
 from kip30.config.suggestions import did_you_mean
 from kip30.config.trust import TRUSTED_VARIABLE, untrusted_chain_reason, untrusted_tree_reason
 from kip30.config.worker_settings import folders, worker_settings
 
 __all__ = [
+    "HIDDEN",
     "TRUSTED_VARIABLE",
     "Address",
     "CommonSettings",
@@ -44,6 +46,7 @@ __all__ = [
     "build",
     "check_keys",
     "choice",
+    "comparable",
     "default_file",
     "did_you_mean",
     "effective",
@@ -56,6 +59,7 @@ __all__ = [
     "path",
     "paths",
     "reference",
+    "refers",
     "secret",
     "setting",
     "text",

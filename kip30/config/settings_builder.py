@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kip30.config.expansion import expand, refers, refers_to_file
+from kip30.config.expansion import expand, refers, refers_to_file, refers_to_relative_file
 from kip30.config.parsers import path
 from kip30.config.properties import Properties, Value, as_text
 from kip30.config.secrets import Secret
@@ -19,6 +19,9 @@ _STORES = frozenset({"cassandra", "consul", "embedded", "etcd", "zookeeper"})
 """Stores whose keys may be in a file although they are not installed."""
 
 _REMEDY = ": remove it; `kip30 config` lists all settings"
+
+_NOTHING: tuple[object, ...] = ("", ())
+"""Values that mean that there is none."""
 
 HIDDEN = "***"
 """The text shown in place of a secret."""
@@ -35,17 +38,47 @@ def build(settings_class: type[T], properties: Properties) -> T:
         **{
             declaration.name: _value(declaration, keys, properties)
             for declaration in declarations(settings_class)
-            if (keys := _written_keys(declaration, properties))
+            if (keys := _required_keys(declaration, properties))
         }
     )
 
 
 def effective(settings_class: type[Any], properties: Properties) -> Mapping[str, str]:
-    """Return the effective value of each setting, as text without secrets."""
+    """Return the effective value of each setting, as text without secrets.
+
+    One that is required and missing has the text of one that has no default.
+    """
     return {
         declaration.key: _shown(declaration, properties)
         for declaration in declarations(settings_class)
     }
+
+
+def comparable(
+    settings_class: type[Any], properties: Properties, settled: Mapping[str, str]
+) -> Mapping[str, object]:
+    """Return for each setting what is equal to that of another configuration if both mean the same.
+
+    It is None if there is no value. Nothing is read for that: values with references are equal if
+    they are written alike, and a relative file in them begins at the same folder. The result holds
+    secrets.
+
+    Args:
+        settings_class: The settings.
+        properties: What is written.
+        settled: Values by key that count instead, written as an operator would.
+
+    Raises:
+        ConfigError: A value cannot be read, or a setting has another value under each of two names.
+    """
+    found: dict[str, object] = {}
+    for one in declarations(settings_class):
+        if one.key in settled:
+            value = _default_read(one, settled[one.key])
+        else:
+            value = _comparable(one, properties)
+        found[one.key] = None if value in _NOTHING else value
+    return found
 
 
 def check_keys(
@@ -71,17 +104,48 @@ def check_keys(
         raise ConfigError("\n".join(unknown))
 
 
-def _written_keys(declaration: Declaration, properties: Properties) -> list[str]:
-    """Return the keys *declaration* is written under; the first one is used."""
-    written = [key for key in declaration.keys if key in properties]
+def _required_keys(declaration: Declaration, properties: Properties) -> list[str]:
+    """Return the keys *declaration* is written under; a required one is under one at least."""
+    written = _written_keys(declaration, properties)
     if not written and declaration.default is None:
         raise ConfigError(f"{declaration.key} is missing: set it ({declaration.doc})")
     return written
 
 
+def _written_keys(declaration: Declaration, properties: Properties) -> list[str]:
+    """Return the keys *declaration* is written under; the first one is used."""
+    return [key for key in declaration.keys if key in properties]
+
+
 def _value(declaration: Declaration, keys: Sequence[str], properties: Properties) -> Any:
     """Return the value of *declaration*, which must be the same under each of *keys*."""
-    first, *others = (_read(declaration, key, properties[key]) for key in keys)
+    return _only(keys, [_read(declaration, key, properties[key]) for key in keys])
+
+
+def _comparable(declaration: Declaration, properties: Properties) -> object:
+    keys = _written_keys(declaration, properties)
+    if keys:
+        return _only(keys, [_unexpanded(declaration, key, properties[key]) for key in keys])
+    return _default_read(declaration, _default_text(declaration))
+
+
+def _unexpanded(declaration: Declaration, key: str, value: Value) -> object:
+    if not refers(value.text):
+        return _parsed(declaration, key, value)
+    return value.text.strip(), value.folder if refers_to_relative_file(value.text) else None
+
+
+def _default_read(declaration: Declaration, text: str) -> object:
+    """Return the value of a default, or its text if that describes how it is computed."""
+    try:
+        return declaration.parser.read(text)
+    except ValueError:
+        return text
+
+
+def _only(keys: Sequence[str], values: Sequence[Any]) -> Any:
+    """Return the value that a setting has under each of *keys*."""
+    first, *others = values
     if any(other != first for other in others):
         raise ConfigError(
             f"{' and '.join(keys)} mean the same and have different values: keep {keys[0]}"
@@ -133,6 +197,10 @@ def _shown(declaration: Declaration, properties: Properties) -> str:
         if _is_hidden(declaration, value):
             return HIDDEN
         return _placed(value) if declaration.parser is path else value.text.strip()
+    return _default_text(declaration)
+
+
+def _default_text(declaration: Declaration) -> str:
     if declaration.compute:
         return as_text(declaration.compute(), declaration.key)
     return declaration.default or ""

@@ -29,6 +29,14 @@ from kip30.names import check_id
 from kip30.runtime.backend_registry import EMBEDDED, Choice, NotLoadedError, choose, names
 from kip30.runtime.patched_threads import check_threads
 
+_CHOOSING = (
+    "plugin.backend",
+    "plugin.locator.classname",
+    "plugin.additional.paths",
+    "plugin.additional.jars",
+)
+"""The common settings that choose a store; all must be written out."""
+
 _PLACE_KINDS = (path.kind, addresses(1).kind)
 
 Configuration = str | Path | Mapping[str, Written] | Properties | None
@@ -97,11 +105,9 @@ def resolve(
     common = build(CommonSettings, properties)
     context = _context(common, clock or SystemClock())
     choice = choose(common, properties, load_plugins=load_plugins)
-    settings_class = choice.backend.settings_class
-    others = [name for name in names(common.additional_paths) if name != choice.backend.name]
     with _explaining(choice):
-        check_keys(properties, (CommonSettings, settings_class), other_stores=others)
-        return Resolved(choice, context, build(settings_class, properties))
+        _check_keys(properties, common, choice)
+        return Resolved(choice, context, build(choice.backend.settings_class, properties))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,31 @@ def check(config: Configuration = None, *, load_plugins: bool = False) -> Checke
         choice, _, _ = resolve(properties, load_plugins=load_plugins)
     except NotLoadedError as error:
         return Checked(None, _unchecked(properties, str(error)))
+    return Checked(choice.backend, reason=choice.reason, is_default=choice.is_default)
+
+
+def find_store(config: Configuration = None, *, load_plugins: bool = False) -> Checked:
+    """Find the store that *config* chooses, and keys that are no settings.
+
+    Other values than those that choose the store are not looked at, and nothing that they refer to
+    is read.
+
+    Args:
+        config: As for `PluginLocator.startup`.
+        load_plugins: As for `check`.
+
+    Raises:
+        ConfigError: There is no such store, or a key that is no setting; the message names it.
+    """
+    properties = config if isinstance(config, Properties) else load(config)
+    choosing = {key: properties[key] for key in _CHOOSING if key in properties}
+    common = build(CommonSettings, Properties(choosing))
+    try:
+        choice = choose(common, properties, load_plugins=load_plugins)
+    except NotLoadedError as error:
+        return Checked(None, _unchecked(properties, str(error)))
+    with _explaining(choice):
+        _check_keys(properties, common, choice)
     return Checked(choice.backend, reason=choice.reason, is_default=choice.is_default)
 
 
@@ -209,6 +240,12 @@ def scanner(
         StoreError: The store cannot be read as it is; the message says why.
     """
     return resolve(config).scanner(view or View(), request_seconds=request_seconds)
+
+
+def _check_keys(properties: Properties, common: CommonSettings, choice: Choice) -> None:
+    store = choice.backend
+    others = [name for name in names(common.additional_paths) if name != store.name]
+    check_keys(properties, (CommonSettings, store.settings_class), other_stores=others)
 
 
 @contextmanager

@@ -58,7 +58,11 @@ class Shell:
         """Run a command that succeeds and return the JSON of its lines."""
         result = self(*words, "--json")
         assert result.exit_code == 0, result.stderr
-        return [json.loads(line) for line in result.stdout.splitlines()]
+        return self.json_of(result.stdout)
+
+    def json_of(self, printed: str) -> list[Any]:
+        """Return the JSON of the lines of *printed*."""
+        return [json.loads(line) for line in printed.splitlines()]
 
     @contextmanager
     def locked_store(self) -> Iterator[None]:
