@@ -7,6 +7,7 @@ that was replaced ends the watch, because no listener is called any more.
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -96,6 +97,21 @@ def _stay(
                 signals.show(show, event)
             shown()
     return event.status
+
+
+def pause(seconds: float) -> bool:
+    """Wait for *seconds*, or until stdout has no reader; return whether it has none.
+
+    A signal ends the wait as it ends the command.
+    """
+    reader_gone = select.poll()
+    reader_gone.register(_STDOUT, 0)
+    until = time.monotonic() + seconds
+    # In short steps: a signal that comes just before a wait begins does not end it.
+    while (left := until - time.monotonic()) > 0:
+        if reader_gone.poll(min(left, _LOOK_SECONDS) * 1000):
+            return True
+    return False
 
 
 class _Turns(Generic[E]):

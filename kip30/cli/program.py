@@ -23,6 +23,7 @@ COMMANDS = {
     "coordinate-status": "Print the members of GROUP, each with its share.",
     "coordinate-delete": "Delete the records of GROUP, which no longer has members.",
     "leader": "Print the leader of SERVICE.",
+    "status": "Print what there is in the store, and what wants attention.",
     "services": "Print all services with their leaders.",
     "groups": "Print all groups that have members, and how many.",
     "group": "List, watch and join groups.",

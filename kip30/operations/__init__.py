@@ -1,8 +1,8 @@
 """For operators: list the services and groups of a store; export, import and delete many keys.
 
-The commands `kip30 services`, `groups` and `kv export`, `import`, `tree`, `delete --recursive` are
-made of these functions. Reading uses the scans of `kip30.scanning`, so it needs a store that
-declares ``scanning``, opens no session, and sees records of other clients as they are.
+The commands `kip30 status`, `services`, `groups` and `kv export`, `import`, `tree`, `delete
+--recursive` are made of these functions. Reading uses the scans of `kip30.scanning`, so it needs a
+store that declares ``scanning``, opens no session, and sees records of other clients as they are.
 """
 
 from kip30.operations.directory import Directory, GroupStatus, ServiceStatus, read_directory
@@ -17,6 +17,7 @@ from kip30.operations.key_import import (
     write_import,
 )
 from kip30.operations.key_scan import KeyScan, StoredKey
+from kip30.operations.overview import Overview, OverviewReader, read_overview
 
 __all__ = [
     "LONGEST_LINE",
@@ -27,11 +28,14 @@ __all__ = [
     "Import",
     "ImportPlan",
     "KeyScan",
+    "Overview",
+    "OverviewReader",
     "ServiceStatus",
     "StoredKey",
     "delete_versions",
     "parse_exported",
     "plan_import",
     "read_directory",
+    "read_overview",
     "write_import",
 ]

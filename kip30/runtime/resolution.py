@@ -174,6 +174,40 @@ def find_store(config: Configuration = None, *, load_plugins: bool = False) -> C
     return Checked(choice.backend, reason=choice.reason, is_default=choice.is_default)
 
 
+class StorePlace(NamedTuple):
+    """The store that a configuration chooses, and where it is.
+
+    Attributes:
+        store: Its name.
+        place: Its addresses or directory, as the setting has it, without secrets; empty if the
+            store's settings do not begin with such a one.
+        unset: Which of the two settings nobody has written.
+    """
+
+    store: str
+    place: str
+    unset: Sequence[str]
+
+
+def store_place(config: Configuration = None) -> StorePlace:
+    """Return the store that *config* chooses, and its place. Nothing is opened.
+
+    Raises:
+        ConfigError: A setting is wrong; the message names it.
+    """
+    properties = config if isinstance(config, Properties) else load(config)
+    choice = resolve(properties).choice
+    settings_class = choice.backend.settings_class
+    unset = ["plugin.backend"] if choice.is_default else []
+    setting = _place(settings_class)
+    if setting is None:
+        return StorePlace(choice.backend.name, "", unset)
+    if not any(key in properties for key in (setting.key, *setting.aliases)):
+        unset.append(setting.key)
+    shown = effective(settings_class, properties)[setting.key]
+    return StorePlace(choice.backend.name, shown, unset)
+
+
 def unset_store(config: Configuration = None) -> str:
     """Return the store of *config* and its place, in words, if one of them is not set; else "".
 
@@ -182,17 +216,11 @@ def unset_store(config: Configuration = None) -> str:
     Raises:
         ConfigError: A setting is wrong; the message names it.
     """
-    properties = config if isinstance(config, Properties) else load(config)
-    choice = resolve(properties).choice
-    store = choice.backend
-    place = _place(store.settings_class)
-    unset = ["plugin.backend"] if choice.is_default else []
-    shown = f"the store is {store.name}"
-    if place is not None:
-        if not any(key in properties for key in (place.key, *place.aliases)):
-            unset.append(place.key)
-        shown += f", {effective(store.settings_class, properties)[place.key]}"
-    if store.name == EMBEDDED:
+    store, place, unset = store_place(config)
+    shown = f"the store is {store}"
+    if place:
+        shown += f", {place}"
+    if store == EMBEDDED:
         shown += ", which only processes of this machine share"
     return f"{shown} (not set: {', '.join(unset)})" if unset else ""
 

@@ -12,6 +12,7 @@ from kip30.operations import (
     delete_versions,
     plan_import,
     read_directory,
+    read_overview,
     write_import,
 )
 from kip30.recipes import Lock
@@ -57,6 +58,21 @@ def test_services_groups_and_lines_are_found(properties: Mapping[str, Written]) 
     assert led.get("gone") is None
     assert {"kip30.lock/door", "led"} <= {one.service for one in everything.services}
     assert not found.unreadable
+
+
+def test_an_overview_counts_and_finds_lasting_vacancies(properties: Mapping[str, Written]) -> None:
+    with PluginLocator().startup(properties) as locator:
+        forms_line = locator.backend.election.forms_line
+        locator.group_membership("workers").join("m/1", "")
+        locator.leader_election("led").nominate("host-1", "")
+        locator.group_membership("kip30.candidates/vacant").join("0123456789abcdef", "")
+        found = read_overview(properties)
+    assert {one.service: one.leader for one in found.services}["led"] == "host-1"
+    assert [(one.group, one.members) for one in found.groups] == [("workers", 1)]
+    assert not found.unreadable
+    assert found.place
+    if forms_line:
+        assert [one.service for one in found.leaderless] == ["vacant"]
 
 
 def test_keys_are_exported_imported_and_deleted(
