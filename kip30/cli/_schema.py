@@ -175,6 +175,17 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("milliseconds", "number", "how long it took"),
         Field("exit", "number", "the exit code of this step"),
     ),
+    "doctor --each-server": (
+        Field("server", "text", "its address, or the name of a store without servers"),
+        Field("verdict", "text", "`ok` or `FAILED`"),
+        Field("version", "text or null", "its version; null: it could not be asked"),
+        Field("role", "text or null", "such as `leader`; null: the store does not tell"),
+        Field("median_ms", "number or null", "the median of 20 reads; null: it failed"),
+        Field("worst_ms", "number or null", "the longest of them"),
+        Field("clock", "text or null", "how clocks differ; null: the store does not tell"),
+        Field("detail", "text", "what went wrong"),
+        Field("exit", "number", "the exit code for this server"),
+    ),
     "prune": (
         Field("services", "number", "how many services had remains that were removed"),
         Field("groups", "number", "how many groups"),

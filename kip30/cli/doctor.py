@@ -17,10 +17,14 @@ from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.config import CommonSettings, Properties, build
 from kip30.errors import Kip30Error, UnsupportedError
 from kip30.locator import PluginLocator
+from kip30.operations import ServerCheck, check_servers
 from kip30.runtime.resolution import check
 
 _TITLES = ("VERDICT", "STEP", "TIME", "DETAIL")
 _WIDTHS = (6, 20, 10)
+_SERVER_TITLES = ("VERDICT", "SERVER", "VERSION", "ROLE", "MEDIAN", "WORST", "CLOCK", "DETAIL")
+_DESCRIBED = ("version", "role", "clocks")
+_SERVER_WIDTHS = (6, 20, 16, 10, 10, 10)
 
 
 class StepResult(NamedTuple):
@@ -34,16 +38,25 @@ class StepResult(NamedTuple):
 
 
 @click.command("doctor")
+@click.option(
+    "-e", "--each-server", is_flag=True, help="Instead, read through each server on its own."
+)
 @_output.prints_records
 @opens_store
-def command(choice: StoreChoice, *, output: Output) -> int:
+def command(choice: StoreChoice, *, each_server: bool, output: Output) -> int:
     """Connect to the store, test every operation, and show how long it takes.
 
     It deletes the keys, members and leaders that it makes, which have names of their own, under
     kip30-doctor. A store may keep traces of them, as of those of any client: the newest
     epoch of the service kip30-doctor, and a history where the store has one.
     Exits with the code of the first step that failed. A missing capability is not a failure.
+
+    With --each-server it connects to each server of the setting alone, and prints its version,
+    its role and its clock where the store tells them, and the median and the longest of 20 reads.
+    On Cassandra those are the contact points.
     """
+    if each_server:
+        return _check_each_server(choice, output)
     failed: list[StepResult] = []
     lines = output.lines(_TITLES, _WIDTHS)
     with closing(_results(choice)) as results:
@@ -56,6 +69,55 @@ def command(choice: StoreChoice, *, output: Output) -> int:
     if not output.is_objects:
         say(f"{len(failed)} failed: {', '.join(result.step for result in failed)}")
     return failed[0].status
+
+
+def _check_each_server(choice: StoreChoice, output: Output) -> int:
+    properties = choice.properties()
+    check(properties, load_plugins=True)
+    failed: list[tuple[str, Status]] = []
+    lines = output.lines(_SERVER_TITLES, _SERVER_WIDTHS)
+    for one in check_servers(properties):
+        problem = explain(one.error) if one.error else None
+        status = problem.status if problem else Status.OK
+        if status:
+            failed.append((one.server, status))
+        what = problem.what if problem else ""
+        lines.print([_server_row(one, what)], partial(_server_record, one, what, status))
+    if not failed:
+        return Status.OK
+    if not output.is_objects:
+        say(f"{len(failed)} failed: {', '.join(server for server, _ in failed)}")
+    return failed[0][1]
+
+
+def _server_row(one: ServerCheck, problem: str) -> Row:
+    times = (_in_ms(one.median_seconds), _in_ms(one.worst_seconds))
+    median, worst = ("-" if time is None else f"{time:.2f} ms" for time in times)
+    version, role, clock = (one.described.get(name, "-") for name in _DESCRIBED)
+    return _verdict(problem), one.server, version, role, median, worst, clock, problem
+
+
+def _server_record(one: ServerCheck, problem: str, status: Status) -> dict[str, Any]:
+    version, role, clock = map(one.described.get, _DESCRIBED)
+    return {
+        "server": one.server,
+        "verdict": _verdict(problem),
+        "version": version,
+        "role": role,
+        "median_ms": _in_ms(one.median_seconds),
+        "worst_ms": _in_ms(one.worst_seconds),
+        "clock": clock,
+        "detail": problem,
+        "exit": int(status),
+    }
+
+
+def _verdict(problem: str) -> str:
+    return "FAILED" if problem else "ok"
+
+
+def _in_ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1000
 
 
 def _results(choice: StoreChoice) -> Generator[StepResult]:

@@ -302,6 +302,18 @@ class Backend(ABC):
         return ()
 
     @classmethod
+    def servers(cls, settings: Any) -> Sequence[tuple[str, Any]]:
+        """Return for each server in *settings* its address, and settings that reach it alone.
+
+        `kip30 doctor --each-server` opens the store with each of them. A client with such settings
+        may learn of other servers, but sends them no requests. No I/O.
+
+        The default is the whole store, for one without servers, or with servers that a client
+        cannot choose.
+        """
+        return [(cls.name, settings)]
+
+    @classmethod
     def scanner(cls, context: Context, settings: Any, view: View) -> ScanDriver:
         """Open the store for reading *view* in bulk, claiming nothing. See `kip30.driver.scanning`.
 
@@ -317,6 +329,8 @@ class Backend(ABC):
     def describe(self) -> Mapping[str, str]:
         """Ask the store for its ``version``, and all else that helps an operator. For `doctor`.
 
+        Where the store tells them, ``role`` is that of the server in use, such as ``leader`` or
+        ``follower``, and ``clocks`` how far the clocks of servers and this one differ.
         A ``finding``, if there is one, is what the operator has to change: `doctor` fails with it.
         """
 

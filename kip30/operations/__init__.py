@@ -3,6 +3,7 @@
 The commands `kip30 status`, `services`, `groups` and `kv export`, `import`, `tree`, `delete
 --recursive` are made of these functions. Reading uses the scans of `kip30.scanning`, so it needs a
 store that declares ``scanning``, opens no session, and sees records of other clients as they are.
+`check_servers` needs no ``scanning``.
 """
 
 from kip30.operations.directory import Directory, GroupStatus, ServiceStatus, read_directory
@@ -18,6 +19,7 @@ from kip30.operations.key_import import (
 )
 from kip30.operations.key_scan import KeyScan, StoredKey
 from kip30.operations.overview import Overview, OverviewReader, read_overview
+from kip30.operations.server_check import ServerCheck, check_servers
 
 __all__ = [
     "LONGEST_LINE",
@@ -30,8 +32,10 @@ __all__ = [
     "KeyScan",
     "Overview",
     "OverviewReader",
+    "ServerCheck",
     "ServiceStatus",
     "StoredKey",
+    "check_servers",
     "delete_versions",
     "parse_exported",
     "plan_import",

@@ -72,6 +72,11 @@ class CassandraBackend(Backend):
 
     @classmethod
     @override
+    def servers(cls, settings: CassandraSettings) -> Sequence[tuple[str, CassandraSettings]]:
+        return [(str(one.contact_points[0]), one) for one in settings.nodes_apart()]
+
+    @classmethod
+    @override
     def scanner(cls, context: Context, settings: CassandraSettings, view: View) -> CassandraScanner:
         return CassandraScanner(context, settings, view)
 

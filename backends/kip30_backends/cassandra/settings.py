@@ -1,8 +1,9 @@
 """Settings of a Cassandra cluster, as an operator writes them."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from kip30.config import (
     Address,
@@ -157,6 +158,18 @@ class CassandraSettings:
         """The files for encryption."""
         return files_of(_TLS, self)
 
+    def nodes_apart(self) -> "list[OneNodeSettings]":
+        """Return for each contact point settings that reach it alone, and create no tables.
+
+        Its data centre is then its own, because this one is asked and no other.
+        """
+        return [self._reaching(one) for one in self.contact_points]
+
+    def _reaching(self, node: Address) -> "OneNodeSettings":
+        own: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        own.update(contact_points=(node,), create=False, datacenter=None)
+        return OneNodeSettings(**own)
+
     def renewal_within(self, session_seconds: float) -> float:
         """Return the pause between renewals of claims that end after *session_seconds*.
 
@@ -171,3 +184,8 @@ class CassandraSettings:
                 " plugin.session.timeout.ms: lower the first or raise the second"
             )
         return self.renewal_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneNodeSettings(CassandraSettings):
+    """Settings with which requests go to the one contact point, and to no node that it reports."""

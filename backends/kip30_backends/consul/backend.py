@@ -1,6 +1,7 @@
 """Consul as a backend."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from typing_extensions import override
@@ -58,6 +59,11 @@ class ConsulBackend(Backend):
         self.storage = ConsulStorage(resources.paths, resources.calls, resources.states)
         self.observe = Observe(resources.states.snapshot, resources.watches.add)
         self.faults = resources.sessions
+
+    @override
+    @classmethod
+    def servers(cls, settings: ConsulSettings) -> Sequence[tuple[str, ConsulSettings]]:
+        return [(str(one), replace(settings, address=(one,))) for one in settings.address]
 
     @override
     @classmethod

@@ -80,7 +80,7 @@ class Resources:
         agent = self.calls.endpoints.current
         try:
             described = {
-                "version": agent.version(),
+                **agent.description(),
                 "server": agent.server,
                 "leader": agent.leader(),
             }

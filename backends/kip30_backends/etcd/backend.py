@@ -1,6 +1,7 @@
 """etcd as a backend."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from typing_extensions import override
@@ -10,6 +11,7 @@ from kip30.driver.kit.lifecycle import close_when_dropped
 from kip30.driver.kit.watch import Observe
 from kip30.driver.scanning import View
 from kip30_backends.etcd.claims import Claims
+from kip30_backends.etcd.client.messages import StatusAnswer
 from kip30_backends.etcd.election import EtcdElection
 from kip30_backends.etcd.membership import EtcdMembership
 from kip30_backends.etcd.resources import Resources
@@ -64,6 +66,13 @@ class EtcdBackend(Backend):
 
     @override
     @classmethod
+    def servers(cls, settings: EtcdSettings) -> Sequence[tuple[str, EtcdSettings]]:
+        if settings.client is not None:  # it alone knows its servers
+            return super().servers(settings)
+        return [(str(one), replace(settings, endpoints=(one,))) for one in settings.endpoints]
+
+    @override
+    @classmethod
     def scanner(cls, context: Context, settings: EtcdSettings, view: View) -> EtcdScanner:
         return EtcdScanner(context, settings, view)
 
@@ -77,6 +86,7 @@ class EtcdBackend(Backend):
             "least version": LEAST,
             "server": calls.endpoints.current.server,
             "leader": f"{status.leader:x}",
+            "role": _role(status),
             "size": f"{status.dbSize} bytes",
             "session timeout": f"{self._resources.sessions.asked_seconds} s",
             **({"finding": found} if found else {}),
@@ -86,3 +96,9 @@ class EtcdBackend(Backend):
     def close(self) -> None:
         self._drop.detach()
         self._resources.close()
+
+
+def _role(status: StatusAnswer) -> str:
+    if status.isLearner:
+        return "learner"
+    return "leader" if status.leader == status.header.member_id else "follower"

@@ -1,6 +1,7 @@
 """ZooKeeper as a backend."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from typing_extensions import override
@@ -57,6 +58,15 @@ class ZookeeperBackend(Backend):
         self.storage = ZookeeperStorage(resources.outbox, resources.tree, resources.states)
         self.observe = Observe(resources.read, resources.watches.add)
         self.faults = resources.sessions
+
+    @override
+    @classmethod
+    def servers(cls, settings: ZookeeperSettings) -> Sequence[tuple[str, ZookeeperSettings]]:
+        connect = settings.connect
+        return [
+            (str(one), replace(settings, connect=connect._replace(servers=(one,))))
+            for one in connect.servers
+        ]
 
     @override
     @classmethod

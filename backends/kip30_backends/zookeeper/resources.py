@@ -118,8 +118,8 @@ class Resources:
         return {
             "version": status.get("Zookeeper version", "unknown: allow srvr in its whitelist"),
             "server": peer,
-            "mode": status.get("Mode", "unknown"),
-            "version and mode read by": f"a connection of its own to {peer}",
+            "role": status.get("Mode", "unknown"),
+            "version and role read by": f"a connection of its own to {peer}",
             "servers": self.server.hosts,
             "root": self.tree.paths.root,
             "session timeout": f"{managed.timeout_seconds:g} s"

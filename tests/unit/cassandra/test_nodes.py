@@ -7,11 +7,21 @@ import pytest
 
 from kip30_backends.cassandra import observation_order
 from kip30_backends.cassandra.calls import ClusterNodes
+from kip30_backends.cassandra.client.cluster import ContactPointPolicy
 from kip30_backends.cassandra.observation_order import Orders, Revisions
 
 
 class Node:
     """A node, told apart by identity."""
+
+
+class HostOfDriver:
+    """The attributes of the driver's host that policies use."""
+
+    datacenter = "dc"
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
 
 
 A, B, C = Node(), Node(), Node()
@@ -110,3 +120,12 @@ def test_the_next_watch_order_exceeds_the_last_stamp() -> None:
     last_stamp = orders.stamp()
     assert orders.last_stamp == last_stamp > polled
     assert orders.next() > last_stamp
+
+
+def test_a_policy_of_one_contact_point_ignores_the_nodes_that_it_reports() -> None:
+    point, reported = HostOfDriver("a"), HostOfDriver("b")
+    policy = ContactPointPolicy(local_dc="dc")
+    policy.populate(SimpleNamespace(endpoints_resolved=["a"]), [point])
+    policy.on_add(reported)
+    assert list(policy.make_query_plan()) == [point]
+    assert policy.distance(point) != policy.distance(reported)

@@ -4,7 +4,7 @@ import pytest
 
 from kip30 import ConfigError
 from kip30.config import Written, build, load
-from kip30_backends.cassandra import CassandraSettings
+from kip30_backends.cassandra import CassandraBackend, CassandraSettings
 from kip30_backends.cassandra.schema import ddl, tables
 
 SESSION_SECONDS = 9.0
@@ -117,3 +117,11 @@ def test_ids_follow_from_the_name_and_the_moment_of_the_keyspace() -> None:
     ids = [[line.partition("WITH id = ")[2][:36] for line in lines] for lines in made]
     assert ids[0] == ids[1]
     assert len({one for some in ids for one in some}) == 9
+
+
+def test_each_contact_point_can_be_reached_alone() -> None:
+    settings = _built(**{"plugin.cassandra.contact.points": "one,two:9142"})
+    found = CassandraBackend.servers(settings)
+    assert [name for name, _ in found] == ["one:9042", "two:9142"]
+    assert [list(map(str, one.contact_points)) for _, one in found] == [["one:9042"], ["two:9142"]]
+    assert not any(one.create for _, one in found)

@@ -138,3 +138,49 @@ def test_a_wrong_configuration_is_reported_before_any_step(shell: Shell) -> None
     result = shell("doctor")
     assert (result.exit_code, result.stdout) == (Status.USAGE, "")
     assert result.stderr.count("\n") == 1
+
+
+# -- each server on its own
+
+SERVERS = """
+from kip30.errors import UnavailableError
+from kip30_backends.embedded import EmbeddedBackend
+
+class Three(EmbeddedBackend):
+    name = "three"
+    @classmethod
+    def servers(cls, settings):
+        return [("a:1", settings), ("b:1", None), ("c:1", settings)]
+    def __init__(self, context, settings):
+        if settings is None:
+            raise UnavailableError("b:1 is away")
+        super().__init__(context, settings)
+    def describe(self):
+        return {"version": "1", "role": "leader", "clocks": "5 ms apart"}
+"""
+
+
+def test_a_store_without_servers_is_tested_as_a_whole(shell: Shell) -> None:
+    (found,) = shell.json("doctor", "-e")
+    assert (found["server"], found["verdict"], found["role"]) == ("embedded", "ok", None)
+    assert "SQLite" in found["version"]
+    assert 0 < found["median_ms"] <= found["worst_ms"]
+
+
+def test_a_server_that_fails_does_not_hide_the_others(shell: Shell) -> None:
+    use(shell, "three:Three", SERVERS)
+    result = shell("doctor", "--each-server")
+    assert result.exit_code == Status.UNAVAILABLE
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [row[:2] for row in rows] == [["ok", "a:1"], ["FAILED", "b:1"], ["ok", "c:1"]]
+    assert rows[0][2:4] + rows[0][6:] == ["1", "leader", "5 ms apart", ""]
+    assert rows[1][2:] == ["-"] * 5 + ["b:1 is away"]
+    assert result.stderr == "kip30: 1 failed: b:1\n"
+    assert records(shell.folder / "store")["session"] == 0
+
+
+def test_a_finding_fails_a_server(shell: Shell) -> None:
+    use(shell, "outdated:Outdated", OUTDATED)
+    result = shell("doctor", "-e")
+    assert result.exit_code == Status.UNAVAILABLE
+    assert result.stdout == "FAILED\toutdated\t1\t-\t-\t-\t-\tupdate it to 2\n"

@@ -142,6 +142,7 @@ ANSWERS: Mapping[str, tuple[str, ...]] = {
     "config --effective": ("config", "--effective"),
     "config --check": ("config", "--check", "kip30.properties"),
     "doctor": ("doctor",),
+    "doctor --each-server": ("doctor", "-e"),
     "prune": ("prune", "--unused", "30d", "--dry-run"),
 }
 WATCHES: Mapping[str, tuple[str, ...]] = {

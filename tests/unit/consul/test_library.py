@@ -53,7 +53,7 @@ def test_its_calls_work(client: Any, namespace: str) -> None:
 
 
 def test_the_library_and_kip30_read_the_same_version_and_leader(agent: Agent, client: Any) -> None:
-    assert agent.version() == f"consul {client.agent.self()['Config']['Version']}"
+    assert agent.description()["version"] == f"consul {client.agent.self()['Config']['Version']}"
     assert agent.leader() == client.status.leader()
 
 

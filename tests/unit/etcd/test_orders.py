@@ -10,6 +10,7 @@ class Header:
     revision: int
     cluster_id: int = 1
     raft_term: int = 1
+    member_id: int = 1
 
 
 def test_revisions_order_answers() -> None:

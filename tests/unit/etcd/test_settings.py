@@ -6,7 +6,7 @@ import pytest
 
 from kip30 import ConfigError
 from kip30.config import Written, build, load
-from kip30_backends.etcd import EtcdSettings
+from kip30_backends.etcd import EtcdBackend, EtcdSettings
 from kip30_backends.etcd.client.messages import MESSAGES
 
 
@@ -54,3 +54,14 @@ def test_a_file_that_others_may_write_names_no_client(tmp_path: Path) -> None:
     file.chmod(0o666)
     with pytest.raises(ConfigError, match=r"plugin\.etcd\.client .* runs code or reads files"):
         build(EtcdSettings, load(file))
+
+
+def test_each_server_can_be_reached_alone() -> None:
+    found = EtcdBackend.servers(_built(**{"plugin.etcd.endpoints": "one,two:1"}))
+    assert [name for name, _ in found] == ["one:2379", "two:1"]
+    assert [list(map(str, one.endpoints)) for _, one in found] == [["one:2379"], ["two:1"]]
+
+
+def test_the_servers_of_a_client_of_the_program_are_one() -> None:
+    settings = _built(**{"plugin.etcd.client": "package:function"})
+    assert EtcdBackend.servers(settings) == [("etcd", settings)]

@@ -88,7 +88,7 @@ def test_the_server_is_asked_what_it_knows(open_client: Open) -> None:
     told = open_client().backend.describe()
     assert told["requests"] == "3.6"
     assert told["version"].startswith("3.")
-    assert told["mode"] == "standalone"
+    assert told["role"] == "standalone"
 
 
 def test_a_watch_that_ended_leaves_none_on_the_server(open_client: Open) -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from kip30 import ConfigError, PluginLocator
 from kip30.config import Written, build, load
-from kip30_backends.zookeeper import ZookeeperSettings
+from kip30_backends.zookeeper import ZookeeperBackend, ZookeeperSettings
 
 
 def _settings(**more: Written) -> ZookeeperSettings:
@@ -83,3 +83,9 @@ def test_passwords_are_not_shown() -> None:
 def test_a_chroot_after_each_host_is_refused() -> None:
     with pytest.raises(ConfigError, match="written once, after the last host"):
         _settings(**{"zookeeper.connect": "zk1:2181/kafka,zk2:2181/kafka"})
+
+
+def test_each_server_can_be_reached_alone_below_the_same_node() -> None:
+    found = ZookeeperBackend.servers(_settings(**{"zookeeper.connect": "one,two:1/some/node"}))
+    assert [name for name, _ in found] == ["one:2181", "two:1"]
+    assert [str(one.connect) for _, one in found] == ["one:2181/some/node", "two:1/some/node"]

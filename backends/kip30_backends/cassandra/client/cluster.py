@@ -19,7 +19,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -124,6 +124,28 @@ def _made(settings: CassandraSettings, **options: Any) -> Any:
         ) from error
     except RuntimeError as error:
         raise UnavailableError(f"the driver has no thread to spare: {error}") from error
+
+
+class ContactPointPolicy(_policies.DCAwareRoundRobinPolicy):  # type: ignore[misc]  # no types
+    """Uses the contact points alone, and no node that they report."""
+
+    def populate(self, cluster: Any, hosts: Any) -> None:
+        """Prepare to choose among *hosts*, the contact points. The driver calls this first."""
+        self._points: frozenset[Any] = frozenset(cluster.endpoints_resolved)
+        driver: Any = super()
+        driver.populate(cluster, hosts)
+
+    def distance(self, host: Any) -> Any:
+        """Return how near *host* is; the driver connects to no node that is ignored."""
+        driver: Any = super()
+        is_point = host.endpoint in self._points
+        return driver.distance(host) if is_point else _policies.HostDistance.IGNORED
+
+    def make_query_plan(self, *args: Any, **more: Any) -> Iterator[Any]:
+        """Yield the contact points that are up."""
+        driver: Any = super()
+        plan: Iterator[Any] = driver.make_query_plan(*args, **more)
+        return (host for host in plan if host.endpoint in self._points)
 
 
 class _CurrentContext:

@@ -36,6 +36,7 @@ from kip30.driver.kit.retry import Retry
 from kip30.driver.kit.thread_start import started
 from kip30_backends.cassandra.client.cluster import (
     EXECUTOR_THREADS,
+    ContactPointPolicy,
     DriverTimeouts,
     LogFilter,
     abandon,
@@ -43,7 +44,7 @@ from kip30_backends.cassandra.client.cluster import (
     start_workers,
 )
 from kip30_backends.cassandra.errors import LATE, NEVER_SENT, Failure
-from kip30_backends.cassandra.settings import CassandraSettings
+from kip30_backends.cassandra.settings import CassandraSettings, OneNodeSettings
 
 _cluster: Any = cassandra.cluster
 _connection: Any = cassandra.connection
@@ -143,7 +144,9 @@ class ClusterConnections:
 
     def _use_new_cluster(self, connect_seconds: float) -> None:
         datacenter = self._settings.datacenter or ""
-        self._policy = _policies.DCAwareRoundRobinPolicy(local_dc=datacenter)
+        is_apart = isinstance(self._settings, OneNodeSettings)
+        policy = ContactPointPolicy if is_apart else _policies.DCAwareRoundRobinPolicy
+        self._policy = policy(local_dc=datacenter)
         timeouts = self._timeouts._replace(connect=connect_seconds)
         self._cluster = cluster(self._settings, timeouts, self._policy)
 

@@ -180,14 +180,20 @@ class Agent:
         self.server = str(address)
         self.http = Adapter(address, settings, seconds)
 
-    def version(self) -> str:
-        """Ask which version of Consul the server is.
+    def description(self) -> dict[str, str]:
+        """Ask for the server's version of Consul, and its role if it tells.
 
         Raises:
             RequestFailedError: The server did not answer.
         """
         agent = self.http.get(_body, "/v1/agent/self")
-        return f"consul {agent['Config']['Version']}" if agent else _UNKNOWN
+        if not agent:
+            return {"version": _UNKNOWN}
+        role = _role(agent)
+        return {
+            "version": f"consul {agent['Config']['Version']}",
+            **({"role": role} if role else {}),
+        }
 
     def lacks_leader(self, until: float) -> bool:
         """Return whether the server answers by *until* that no server leads the cluster."""
@@ -198,9 +204,19 @@ class Agent:
         return answer.body.strip() == b'""'
 
     def leader(self) -> str:
-        """Ask which server leads the cluster; raises what `version` does."""
+        """Ask which server leads the cluster; raises what `description` does."""
         leader: str = self.http.get(_body, "/v1/status/leader")
         return leader or "none"
+
+
+def _role(agent: Any) -> str:
+    """Return the role of *agent*, by its description; empty if it tells none."""
+    if not agent["Config"].get("Server", True):
+        return "client"
+    stats: Any = agent.get("Stats", {})
+    raft: Any = stats.get("raft", {})
+    state: str = raft.get("state", "")
+    return state.lower()
 
 
 def _body(answer: Any) -> Any:

@@ -75,7 +75,10 @@ _MESSAGES = {
     "AuthenticateRequest": "string name 1, string password 2",
     "AuthenticateResponse": "string token 2",
     "StatusRequest": "",
-    "StatusResponse": "string version 2, int64 dbSize 3, uint64 leader 4",
+    "StatusResponse": (
+        "ResponseHeader header 1, string version 2, int64 dbSize 3, uint64 leader 4,"
+        " bool isLearner 10"
+    ),
 }
 
 EQUAL, GREATER = 0, 1
@@ -92,6 +95,7 @@ class Header(Protocol):
     """The header of an answer: the cluster, the revision, and the term of its leader."""
 
     cluster_id: int
+    member_id: int
     revision: int
     raft_term: int
 
@@ -155,9 +159,11 @@ class Event(Protocol):
 class StatusAnswer(Protocol):
     """The status of a server."""
 
+    header: Header
     version: str
     dbSize: int  # noqa: N815  etcd names its fields
     leader: int
+    isLearner: bool  # noqa: N815  as above
 
 
 class WatchAnswer(Protocol):
