@@ -17,6 +17,9 @@ from kip30.errors import InvalidNameError
 MAX_NAME_BYTES = 255
 """Longest name in bytes after escaping, on every store."""
 
+INTERNAL = "kip30."
+"""Prefix of the names of kip30's own services, groups and namespaces."""
+
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 _KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _DOT = ord(".")

@@ -67,6 +67,11 @@ class Lease:
         return self._ended
 
     @property
+    def renewal_error(self) -> str:
+        """Error of the last renewal; empty if that succeeded, or none was sent."""
+        return self._trouble
+
+    @property
     def lateness(self) -> str:
         """Reason that `end_reason` gives for an end of the lease at its deadline."""
         return f"{LATE}: {self._trouble}" if self._trouble else LATE

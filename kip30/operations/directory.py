@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kip30.names import unescape
-from kip30.operations.scanned_pages import INTERNAL, pages_of
+from kip30.names import INTERNAL, unescape
+from kip30.operations.scanned_pages import pages_of
 from kip30.runtime.candidate_line import line_group, service_of_line
 from kip30.runtime.resolution import Configuration
 from kip30.scanning import Layout, Rejected, View

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kip30.driver.records import Version
-from kip30.operations.scanned_pages import INTERNAL, pages_of
+from kip30.names import INTERNAL
+from kip30.operations.scanned_pages import pages_of
 from kip30.runtime.resolution import Configuration
 from kip30.scanning import Rejected, View
 

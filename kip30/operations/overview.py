@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from kip30.config import Properties, load
 from kip30.errors import Kip30Error
+from kip30.names import INTERNAL
 from kip30.operations.directory import GroupStatus, ServiceStatus, read_directory
-from kip30.operations.scanned_pages import INTERNAL
 from kip30.runtime.resolution import Configuration, resolve, store_place
 from kip30.scanning import Rejected
 

@@ -7,9 +7,6 @@ from kip30.scanning import Page, View, scanner
 
 _SPAN_ROWS = 20_000
 
-INTERNAL = "kip30."
-"""What the names of kip30's own services, groups and namespaces begin with."""
-
 
 def pages_of(config: Configuration, view: View) -> Iterator[Page]:
     """Yield the pages of *view* from the store that *config* chooses; `scanner` says what raises.

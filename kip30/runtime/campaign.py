@@ -81,7 +81,7 @@ class Campaign:
         # Candidacies that resigned, and whose release the store has not confirmed. Callers append
         # under the lock; the task alone removes.
         self._leaving: list[Candidacy] = []
-        self._late_claims = LateClaims(store, service, self._release)
+        self._late_claims = LateClaims(store, service, self._release_late)
         # Ended terms whose claims must be given back. Any task appends; the campaign's alone
         # removes.
         self._surplus: list[Leadership] = []
@@ -156,6 +156,8 @@ class Campaign:
         candidacy.answer_waiting(None)
         candidacy.first_attempt_done()
         self._task.wake()
+        if term is not None:
+            self._store.terms.ended(term)
         return resigned
 
     def waits_for_caller(self, candidacy: Candidacy) -> bool:
@@ -336,7 +338,7 @@ class Campaign:
             self._ended_term(candidacy, reason)
             candidacy.lost.send(term)
             self._surplus.append(term)
-        log.info("lost %r, epoch %d, as %r: %s", self._service, term.epoch, term.candidate, reason)
+        self._store.terms.ended(term)
 
     def _ended_term(self, candidacy: Candidacy, reason: str) -> Leadership | None:
         """End the present term, locally; under the lock, so that it ends before a release."""
@@ -362,6 +364,11 @@ class Campaign:
         if is_confirmed:
             self._vacancies.released(claim)
         return is_confirmed
+
+    def _release_late(self, claim: Claim) -> None:
+        """Give back *claim*, whose answer was lost, so that no candidate has led with it."""
+        self._release(claim)
+        self._store.terms.returned(self._service, claim, "the answer to it was lost")
 
     def _finish_leaving(self) -> None:
         """Complete the futures of resigned candidacies once the store has confirmed the release."""
@@ -497,14 +504,15 @@ class Campaign:
                 candidacy.leadership = term
                 candidacy.elected.send(term)  # before anything can send its loss
         if kept:
-            log.info("leading %r, epoch %d, as %r", self._service, term.epoch, term.candidate)
             candidacy.answer_waiting(term)
             # The term may have ended by now: `_saw_change` wakes this task only for terms it knows.
             self._terms.wake()
+            self._store.terms.elected(term)
         else:
-            term.end("resigned")
+            term.end("resigned" if candidacy.resigned is not None else "closed")
             self._surplus.append(term)
             self._task.wake()
+            self._store.terms.returned(self._service, claim, term.ending_reason)
 
 
 def _owes_store(candidacy: Candidacy) -> bool:

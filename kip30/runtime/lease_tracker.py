@@ -8,7 +8,8 @@ from typing import NamedTuple
 from kip30.driver.lease import LATE, Lease
 from kip30.runtime.dispatcher import Delivery, Dispatcher, Task
 
-log: logging.Logger = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger("kip30.sessions")
+"""Its messages and fields are in `docs/logging.md`."""
 
 
 class SessionLost(NamedTuple):
@@ -29,13 +30,16 @@ SessionListener = Callable[[SessionLost], object]
 class LeaseTracker:
     """All leases of one connection, and the listeners for their loss."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        """Use *dispatcher* for timers and callbacks."""
+    def __init__(self, dispatcher: Dispatcher, store: str) -> None:
+        """Use *dispatcher* for timers and callbacks, and name *store* in the log."""
         self._dispatcher = dispatcher
+        self._store = store
         self._leases: dict[Lease, Task] = {}
         self._listeners: dict[SessionListener, Delivery[SessionLost]] = {}
         self._lock = threading.Lock()
         self._closed = False
+        # Whether the newest lease was lost. Written under the lock.
+        self._is_lost = False
 
     def adopt(self, lease: Lease) -> None:
         """End *lease* by its own clock, and notify listeners of its loss."""
@@ -44,8 +48,12 @@ class LeaseTracker:
                 return
             task = self._dispatcher.task(lambda: self._look_at(lease, task), "lease clock")
             self._leases[lease] = task
+            was_lost, self._is_lost = self._is_lost, False
         task.wake_at(lease.deadline)
         lease.on_end(lambda: self._ended(lease))
+        if was_lost:
+            extra = {"kip30_event": "replaced", "kip30_store": self._store}
+            log.info("a new session replaces the lost one", extra=extra)
 
     def add_listener(self, listener: SessionListener) -> None:
         """Call *listener* whenever a lease is lost; adding it twice counts once."""
@@ -73,12 +81,19 @@ class LeaseTracker:
         with self._lock:
             task = self._leases.pop(lease, None)
             is_closed = self._closed
+            self._is_lost = True
             listeners = [] if is_closed else list(self._listeners.values())
         if task is not None:
             task.close()
         if is_closed:
             return
         reason = lease.end_reason or LATE
-        log.warning("session lost: %s", reason)
+        fields = {
+            "kip30_event": "lost",
+            "kip30_store": self._store,
+            "kip30_reason": reason,
+            "kip30_renewal_error": lease.renewal_error,
+        }
+        log.warning("session lost: %s", reason, extra=fields)
         for delivery in listeners:
             delivery.send(SessionLost(reason))

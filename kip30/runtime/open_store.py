@@ -36,6 +36,7 @@ from kip30.runtime.lease_tracker import LeaseTracker
 from kip30.runtime.lost_answers import Wait
 from kip30.runtime.process_end import ProcessEnd
 from kip30.runtime.subscriptions import Describe, Registrations, Subscription, Subscriptions
+from kip30.runtime.term_log import TermLog
 from kip30.runtime.term_work import WorkInProgress, present_hold
 from kip30.runtime.unreadable import UnreadableLog
 
@@ -80,7 +81,8 @@ class OpenStore:
         self.observations: Subscriptions = Subscriptions(backend.observe)
         self.registrations: Registrations = Registrations()
         self.late_claim_reads: LateClaimReads = LateClaimReads(backend.observe, context.clock)
-        self.sessions: LeaseTracker = LeaseTracker(self.dispatcher)
+        self.sessions: LeaseTracker = LeaseTracker(self.dispatcher, backend.name)
+        self.terms: TermLog = TermLog(backend.name)
         self.unreadable: UnreadableLog = UnreadableLog()
         self.work: WorkInProgress = WorkInProgress(context.clock)
         self._patience = context.operation_timeout_seconds * SLACK
@@ -250,6 +252,8 @@ class OpenStore:
         if first:
             self._process_end.cancel()
             self._disconnect_when_free()
+            # Last: a thread that a signal has stopped may hold the lock of a handler of the log.
+            self.terms.close()
         elif not self.dispatcher.owns_this_thread():
             self._gone.wait(self._patience)
 

@@ -60,9 +60,13 @@ def test_the_reason_of_a_lost_session_is_reported_and_logged_once(
     assert cause in lost.events[0].reason
     warnings = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert [one for one in warnings if cause in one] == [f"session lost: {lost.events[0].reason}"]
-    said = [one.getMessage() for one in caplog.records if one.levelno == logging.INFO]
-    assert "leading 's', epoch 1, as 'n'" in said
-    assert f"lost 's', epoch 1, as 'n': {lost.events[0].reason}" in said
+    (session,) = [one for one in caplog.records if one.name == "kip30.sessions"]
+    assert cause in vars(session)["kip30_renewal_error"]
+    terms = [one.getMessage() for one in caplog.records if one.name == "kip30.terms"]
+    assert terms == [
+        "'n' leads 's', epoch 1",
+        f"'n' no longer leads 's', epoch 1: {lost.events[0].reason}",
+    ]
 
 
 @pytest.mark.medium

@@ -56,3 +56,21 @@ def test_a_renewal_counts_only_if_a_read_in_the_same_term_follows(
         assert lease.deadline == before
     eventually(lambda: lease.deadline > before, what="the lease is renewed")
     assert lease.is_valid()
+
+
+def test_the_log_of_a_lost_session_has_the_last_error_of_a_renewal(
+    open_client: Open, ensemble: Ensemble, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ensemble.link() as link:
+        client = open_client(**link.settings())
+        assert client.leader_election("s").nominate("c", "")
+        link.cut()
+        lost = eventually(lambda: _records(caplog), within=30, what="the session is lost")
+    (record,) = lost
+    assert record.kip30_renewal_error
+    assert record.kip30_reason == f"not renewed in time: {record.kip30_renewal_error}"
+    assert record.getMessage() == f"session lost: {record.kip30_reason}"
+
+
+def _records(caplog: pytest.LogCaptureFixture) -> list[Any]:
+    return [one for one in caplog.records if one.name == "kip30.sessions"]
