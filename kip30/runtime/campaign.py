@@ -223,7 +223,8 @@ class Campaign:
             self._end_lost_terms()
             self._give_back()
             self._finish_leaving()
-            self._late_claims.release_shown(self._watch.latest())
+            held = [term.claim.entry.nonce for term in self._held()]
+            self._late_claims.release_shown(self._watch.latest(), held)
             self._try_to_lead()
             self._keep_in_line()
             self._rest_if_idle()
@@ -240,17 +241,18 @@ class Campaign:
     def _set_timer(self, begun: float) -> None:
         """Set the one timer to the earliest moment that is due after *begun*."""
         idle_until = self._idle_since + _LINGER_SECONDS
-        waits = (*self._vacancies.moments(), self._line.due(), *self._held_until())
+        held_until = (term.held_until for term in self._held())
+        waits = (*self._vacancies.moments(), self._line.due(), *held_until)
         moments = (self._retry.due, self._late_claims.due(), idle_until, *waits)
         due = min((moment for moment in moments if moment > begun), default=math.inf)
         if due < math.inf and not begun < self._timer <= due:
             self._timer = due
             self._task.wake_at(due)
 
-    def _held_until(self) -> list[float]:
-        """Return until when terms that have ended may be held by the work under them."""
+    def _held(self) -> list[Leadership]:
+        """Return the terms that have ended, and are held by the work under them."""
         leaving = [one.held for one in list(self._leaving) if one.held is not None]
-        return [term.held_until for term in (*leaving, *self._surplus) if self._is_held(term)]
+        return [term for term in (*leaving, *self._surplus) if self._is_held(term)]
 
     def _is_held(self, term: Leadership | None) -> bool:
         return term is not None and self._store.work.is_held(term)

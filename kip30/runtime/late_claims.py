@@ -8,7 +8,7 @@ that of a dead client is.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from kip30.driver import Context
@@ -72,17 +72,20 @@ class LateClaims:
         self._late.append(LateClaim(candidate, nonce, data, forget_at(self._store.context)))
         self._search_at = min(self._search_at, self._store.context.clock.now() + SEARCH_PAUSE)
 
-    def release_shown(self, latest: Snapshot | None) -> None:
+    def release_shown(self, latest: Snapshot | None, held: Collection[str]) -> None:
         """Release the claims that *latest* shows, and forget those that can no longer appear.
 
         It is None while the service is not watched: it is read then, if a search is due.
+
+        A nonce is in *held* as long as the work under its term holds that: a lost answer to an
+        earlier request does not release the term.
         """
         now = self._store.context.clock.now()
         if now >= self._search_at:
             self._search_at = self._next_search(now)
             latest = latest or self._read()
         for late in list(self._late):
-            if latest is not None and _shows(latest, late.nonce):
+            if latest is not None and late.nonce not in held and _shows(latest, late.nonce):
                 self.take_back(late.candidate, late.nonce, late.data)
             if now >= late.forget_at:
                 self._late.remove(late)

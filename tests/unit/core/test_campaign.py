@@ -24,6 +24,7 @@ from kip30.driver.records import new_nonce
 from kip30.runtime import campaign
 from kip30.runtime.candidacy import Candidacy
 from kip30.runtime.candidate_line import CandidateLine
+from kip30.runtime.term_work import ThreadOrTask
 from kip30_conformance.driver_faults import DriverFault, Effect
 from kip30_conformance.polling import eventually, time_scale
 
@@ -104,6 +105,22 @@ def test_a_claim_that_arrives_after_its_term_is_taken_back(
     election.resign("a")
     eventually(has_arrived)
     eventually(lambda: other.leader_election("s").get_leader() is None)
+
+
+def test_a_term_whose_claim_got_a_lost_answer_is_held_by_its_work(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    election, rival = client.leader_election("s"), other.leader_election("s")
+    faults(client).lose_answers("election.claim")
+    election.nominate("a", "x")
+    term = election.wait_elected("a", PATIENCE)
+    assert term is not None
+    work = term.begin_work(ThreadOrTask(thread=-1))
+    with suppress(OutcomeUnknownError):
+        election.resign("a")
+    rival.nominate("b", "x")
+    assert rival.wait_elected("b", PATIENCE) is not None
+    assert other.context.clock.now() >= term.held_until
+    term.end_work(work)
 
 
 @pytest.mark.parametrize("waiting", [[], ["c"]], ids=["idle", "a candidate waits far behind"])
