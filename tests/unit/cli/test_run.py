@@ -291,3 +291,39 @@ def test_a_storm_lasts_a_number_of_minutes(shell: Shell, written: str) -> None:
 def test_nothing_to_run_is_a_usage_error(shell: Shell) -> None:
     assert shell("run", "--service", "s").exit_code == Status.USAGE
     assert shell("run", "true").exit_code == Status.USAGE
+
+
+RECORD = "kip30.done/s"
+
+
+def test_a_success_that_cannot_be_noted_is_an_error(shell: Shell) -> None:
+    damage = (sys.executable, "-m", "kip30", "kv", "put", RECORD, "damaged")
+    result = shell.finish(*run("--once-per", "today", "--", *damage))
+    assert result.returncode == Status.UNAVAILABLE
+    assert b"has succeeded, but may run again" in result.stderr
+    assert b"delete it if its commands may run again" in result.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--wait", "0"), ("--once",)], ids=" ".join)
+def test_a_key_that_is_done_ends_the_wait_with_success(
+    shell: Shell, words: tuple[str, ...]
+) -> None:
+    once = run("--once-per", "today", *words, "--", "echo", "ran")
+    assert [shell.finish(*once).stdout for _ in range(2)] == [b"ran\n", b""]
+    assert shell.finish(*once).returncode == Status.OK
+    with ended(shell.start(*run("sh", "-c", "echo up; sleep 1000"))) as leader:
+        assert line_of(leader.stdout) == "up"
+        assert shell.finish(*once).returncode == Status.OK  # though another one leads
+
+
+def test_a_record_that_cannot_be_read_lets_nothing_run(shell: Shell) -> None:
+    assert shell("kv", "put", RECORD, "damaged").exit_code == Status.OK
+    result = shell.finish(*run("--once-per", "today", "--", "echo", "ran"))
+    assert (result.returncode, result.stdout) == (Status.UNAVAILABLE, b"")
+
+
+@pytest.mark.parametrize("key", ["", "a\nb", "x" * 129])
+def test_a_key_that_is_none_is_refused_before_anything_runs(shell: Shell, key: str) -> None:
+    result = shell.finish(*run("--once-per", key, "--", "echo", "ran"))
+    assert (result.returncode, result.stdout) == (Status.USAGE, b"")
+    assert b"kip30: the key" in result.stderr
