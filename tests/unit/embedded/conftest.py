@@ -129,15 +129,10 @@ def start_child(directory: Path) -> Iterator[Callable[..., Child]]:
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    def wait(
-        condition: Callable[[], object],
-        seconds: float = 5,
-        *,
-        evidence: Callable[[], object] = lambda: "",
-    ) -> None:
+    def wait(condition: Callable[[], object], seconds: float = 5) -> None:
         deadline = time.monotonic() + seconds * time_scale()
         while not condition():
-            assert time.monotonic() < deadline, f"did not happen in time {evidence()}"
+            assert time.monotonic() < deadline, "did not happen in time"
             time.sleep(0.002)
 
     return wait
