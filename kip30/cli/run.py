@@ -3,6 +3,7 @@
 import click
 
 from kip30.cli import _parameters
+from kip30.cli._exit_codes import Status
 from kip30.cli._runner_options import progress, runs_command, status_of
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.runner.service_election import OncePerKeyContest, StoreContest
@@ -23,6 +24,12 @@ from kip30.runner.service_election import OncePerKeyContest, StoreContest
     metavar="KEY",
     help="Run CMD until it has succeeded once for KEY, such as a date, on any machine.",
 )
+@click.option(
+    "-n",
+    "--dry-run",
+    is_flag=True,
+    help="Run nothing: print the store, the timeouts, who leads, and whether KEY is done.",
+)
 @click.option("--once", is_flag=True, help="Exit when leadership is lost, without waiting again.")
 @runs_command(
     held="leadership",
@@ -37,6 +44,7 @@ def command(  # noqa: PLR0913  one argument per option
     service: str,
     candidate: str,
     run_key: str | None,
+    dry_run: bool,
     once: bool,
     wait_seconds: float | None,
     grace_seconds: float,
@@ -67,6 +75,11 @@ def command(  # noqa: PLR0913  one argument per option
         descriptors=inherited_descriptors(),
     )
     properties = choice.properties()
+    if dry_run:
+        from kip30.cli._run_preview import print_preview  # noqa: PLC0415  as above
+
+        print_preview(properties, job, run_key)
+        return Status.OK
     tell = progress(properties, quiet=quiet)
     contest = (
         StoreContest(properties, service, candidate)

@@ -322,6 +322,20 @@ def test_a_record_that_cannot_be_read_lets_nothing_run(shell: Shell) -> None:
     assert (result.returncode, result.stdout) == (Status.UNAVAILABLE, b"")
 
 
+def test_a_dry_run_shows_what_is_meant_and_runs_nothing(shell: Shell) -> None:
+    once = ("--once-per", "today", "--grace", "3", "--", "echo", "it's ran")
+    before = shell.finish(*run("-n", *once))
+    assert before.returncode == Status.OK
+    shown = dict(line.split("\t") for line in before.stdout.decode().splitlines())
+    assert (shown["store"], shown["candidate"], shown["grace"]) == ("embedded", "n1", "3 s")
+    assert (shown["leader"], shown["done"]) == ("-", "'today' was not")
+    assert shown["command"] == "echo 'it'\"'\"'s ran'"
+    assert shell("leader", "s").exit_code == Status.REFUSED
+    assert shell.finish(*run(*once)).stdout == b"it's ran\n"
+    after = shell.finish(*run("-n", *once)).stdout.decode()
+    assert "'today' was done by n1, epoch 1" in after
+
+
 @pytest.mark.parametrize("key", ["", "a\nb", "x" * 129])
 def test_a_key_that_is_none_is_refused_before_anything_runs(shell: Shell, key: str) -> None:
     result = shell.finish(*run("--once-per", key, "--", "echo", "ran"))
