@@ -10,7 +10,13 @@ from urllib.error import HTTPError
 import pytest
 from typing_extensions import override
 
-from kip30 import AuthenticationError, OutcomeUnknownError, PluginLocator, ValueChange
+from kip30 import (
+    AuthenticationError,
+    OutcomeUnknownError,
+    PluginLocator,
+    UnavailableError,
+    ValueChange,
+)
 from kip30.config import Written
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, time_scale
@@ -94,8 +100,11 @@ def test_a_changed_password_makes_no_storm(ensemble: Ensemble, open_client: Open
     eventually(lambda: _is_refused(client), what="the server is back")
     futures = [client.storage().fetch(f"storm/{number}") for number in range(200)]
     started = time.monotonic()
-    assert {type(future.exception()) for future in futures} == {AuthenticationError}
+    errors = {type(future.exception()) for future in futures}
     assert time.monotonic() - started < 3 * time_scale()
+    assert AuthenticationError in errors
+    # All wait for one request for a token, which a busy server may not answer in time.
+    assert errors <= {AuthenticationError, UnavailableError}
 
 
 def test_a_key_of_a_neighbour_on_the_lease(ensemble: Ensemble, open_client: Open) -> None:
