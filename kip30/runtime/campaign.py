@@ -223,8 +223,7 @@ class Campaign:
             self._end_lost_terms()
             self._give_back()
             self._finish_leaving()
-            held = [term.claim.entry.nonce for term in self._held()]
-            self._late_claims.release_shown(self._watch.latest(), held)
+            self._late_claims.release_shown(self._watch.latest(), self._held_nonces)
             self._try_to_lead()
             self._keep_in_line()
             self._rest_if_idle()
@@ -253,6 +252,14 @@ class Campaign:
         """Return the terms that have ended, and are held by the work under them."""
         leaving = [one.held for one in list(self._leaving) if one.held is not None]
         return [term for term in (*leaving, *self._surplus) if self._is_held(term)]
+
+    def _held_nonces(self) -> set[str]:
+        """Return the nonces of those terms.
+
+        Under the lock: a term that another thread just ends is remembered first, and held then.
+        """
+        with self._lock:
+            return {term.claim.entry.nonce for term in self._held()}
 
     def _is_held(self, term: Leadership | None) -> bool:
         return term is not None and self._store.work.is_held(term)

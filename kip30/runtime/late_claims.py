@@ -72,20 +72,21 @@ class LateClaims:
         self._late.append(LateClaim(candidate, nonce, data, forget_at(self._store.context)))
         self._search_at = min(self._search_at, self._store.context.clock.now() + SEARCH_PAUSE)
 
-    def release_shown(self, latest: Snapshot | None, held: Collection[str]) -> None:
+    def release_shown(self, latest: Snapshot | None, held: Callable[[], Collection[str]]) -> None:
         """Release the claims that *latest* shows, and forget those that can no longer appear.
 
         It is None while the service is not watched: it is read then, if a search is due.
 
-        A nonce is in *held* as long as the work under its term holds that: a lost answer to an
-        earlier request does not release the term.
+        *held* returns the nonces of terms that the work under them holds: a lost answer to an
+        earlier request does not release those. It is asked for each claim that is shown, because a
+        term may end meanwhile.
         """
         now = self._store.context.clock.now()
         if now >= self._search_at:
             self._search_at = self._next_search(now)
             latest = latest or self._read()
         for late in list(self._late):
-            if latest is not None and late.nonce not in held and _shows(latest, late.nonce):
+            if latest is not None and _shows(latest, late.nonce) and late.nonce not in held():
                 self.take_back(late.candidate, late.nonce, late.data)
             if now >= late.forget_at:
                 self._late.remove(late)

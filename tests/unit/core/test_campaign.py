@@ -24,6 +24,7 @@ from kip30.driver.records import new_nonce
 from kip30.runtime import campaign
 from kip30.runtime.candidacy import Candidacy
 from kip30.runtime.candidate_line import CandidateLine
+from kip30.runtime.late_claims import LateClaims
 from kip30.runtime.term_work import ThreadOrTask
 from kip30_conformance.driver_faults import DriverFault, Effect
 from kip30_conformance.polling import eventually, time_scale
@@ -117,6 +118,34 @@ def test_a_term_whose_claim_got_a_lost_answer_is_held_by_its_work(open_client: O
     work = term.begin_work(ThreadOrTask(thread=-1))
     with suppress(OutcomeUnknownError):
         election.resign("a")
+    rival.nominate("b", "x")
+    assert rival.wait_elected("b", PATIENCE) is not None
+    assert other.context.clock.now() >= term.held_until
+    term.end_work(work)
+
+
+def test_a_term_that_ends_while_late_claims_are_released_is_held_by_its_work(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, but it resigns after the campaign has begun the step that looks for late claims."""
+    client, other = open_client(), open_client()
+    election, rival = client.leader_election("s"), other.leader_election("s")
+    faults(client).lose_answers("election.claim")
+    election.nominate("a", "x")
+    term = election.wait_elected("a", PATIENCE)
+    assert term is not None
+    work = term.begin_work(ThreadOrTask(thread=-1))
+    own, release = election._campaign, LateClaims.release_shown
+
+    def end_and_release(late_claims: LateClaims, *args: Any) -> None:
+        candidacy = own.find("a")
+        if late_claims is own._late_claims and candidacy is not None:
+            own.withdraw(candidacy)
+        release(late_claims, *args)
+
+    monkeypatch.setattr(LateClaims, "release_shown", end_and_release)
+    own._task.wake()
+    eventually(lambda: own.find("a") is None)
     rival.nominate("b", "x")
     assert rival.wait_elected("b", PATIENCE) is not None
     assert other.context.clock.now() >= term.held_until
