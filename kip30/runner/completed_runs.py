@@ -33,6 +33,8 @@ KEY_BYTES = 128
 _NAMESPACE = "kip30.done"
 _FORMAT = 1
 _PAUSE_SECONDS = 0.1
+_LATEST = 253_402_300_799.0
+"""End of the year 9999: a time after it cannot be printed."""
 
 _Row = Mapping[str, Any]
 
@@ -136,7 +138,7 @@ class CompletedRuns:
             return True
         kept = [*rows, run._asdict()][-KEPT:]
         changed = {**record, "format": _FORMAT, "done": kept}
-        data = json.dumps(changed, ensure_ascii=False).encode()
+        data = json.dumps(changed).encode()
         try:
             self._write(None if found is None else found.version, data, fence)
         except (KeyExistsError, KeyMissingError, VersionConflictError):
@@ -163,7 +165,7 @@ def run_of(key: str, data: bytes) -> CompletedRun | None:
                 key,
                 str(row.get("candidate", "")),
                 epoch if isinstance(epoch, int) else 0,
-                float(at) if isinstance(at, (int, float)) else 0.0,
+                float(at) if isinstance(at, (int, float)) and 0 <= at <= _LATEST else 0.0,
             )
     return None
 
@@ -171,7 +173,7 @@ def run_of(key: str, data: bytes) -> CompletedRun | None:
 def _record(data: bytes) -> Mapping[str, Any]:
     try:
         record: object = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unreadable(str(error)) from error
     if not isinstance(record, dict):
         raise _unreadable("it is no JSON object")

@@ -76,6 +76,26 @@ def test_fields_of_later_versions_are_kept(storage: Storage[bytes]) -> None:
     assert (record["else"], record["done"][0]) == (7, row)
 
 
+def test_what_another_client_has_written_in_a_row_does_not_prevent_a_note(
+    storage: Storage[bytes],
+) -> None:
+    storage.put(KEY, b'{"format": 1, "done": [{"key": "\\ud800"}]}')
+    runs = CompletedRuns(storage, "s")
+    runs.add(RUN, FENCE)
+    assert runs.find("monday") == RUN
+    assert runs.find("\ud800") is not None
+
+
+@pytest.mark.parametrize("at", ["1e300", "NaN", "-Infinity", "-1e12", "1e12", '"today"'])
+def test_a_time_that_cannot_be_printed_does_not_hide_a_run(
+    storage: Storage[bytes], at: str
+) -> None:
+    storage.put(KEY, f'{{"format": 1, "done": [{{"key": "k", "at": {at}}}]}}'.encode())
+    found = CompletedRuns(storage, "s").find("k")
+    assert found is not None
+    assert "1970-01-01" in found.described()
+
+
 @pytest.mark.parametrize(
     "damaged",
     [
@@ -86,6 +106,7 @@ def test_fields_of_later_versions_are_kept(storage: Storage[bytes]) -> None:
         b'{"format": 2}',
         b'{"format": 1, "done": 5}',
         b'{"format": 1, "done": [5]}',
+        b"[" * 100_000,
     ],
 )
 def test_a_record_that_cannot_be_read_is_no_empty_one(
