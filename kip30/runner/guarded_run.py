@@ -5,7 +5,8 @@ import signal
 import threading
 from collections.abc import Callable, Collection
 
-from kip30.runner.guard import messages
+from kip30.driver.clock import SystemClock
+from kip30.runner.guard import deadlines, messages
 from kip30.runner.guard_handle import CommandSpec, GuardHandle
 from kip30.runner.interrupts import Interrupts, Response, response
 from kip30.runner.job import LOST_STATUS, Ending, RunOutcome
@@ -165,6 +166,12 @@ class Supervision:
 def look_seconds(leased: UnderLease) -> float:
     """Return how often a guard must be informed of *leased*, in seconds."""
     return min(leased.timeout_seconds / _LOOKS_PER_TIMEOUT, LONGEST_LOOK_SECONDS)
+
+
+def runs_out(leased: UnderLease) -> bool:
+    """Return whether a guard ends a command under the lease unless that is renewed."""
+    left = leased.deadline - SystemClock().now()
+    return left < leased.timeout_seconds / deadlines.TERM_PART
 
 
 def end_orphans_of(

@@ -7,7 +7,7 @@ from kip30.driver.clock import SystemClock
 from kip30.errors import Kip30Error, OutcomeUnknownError, UnavailableError
 from kip30.runner import exit_status
 from kip30.runner.guard_handle import GuardHandle, require_guard
-from kip30.runner.guarded_run import Supervision, end_orphans_of, run_outcome
+from kip30.runner.guarded_run import Supervision, end_orphans_of, run_outcome, runs_out
 from kip30.runner.interrupts import Interrupts
 from kip30.runner.job import Ending, Job, RunOutcome, TermCommand, is_shortage
 from kip30.runner.orphans import OrphanReaper
@@ -66,8 +66,8 @@ class _Runner:
         # Why a pause follows this turn, in words; empty unless its guard was killed, or the system
         # was short of something.
         self._setback = ""
-        # When a lease ends that was not renewed in time, by `_CLOCK`. The store may still accept
-        # claims under it, and the guard would end each command at once.
+        # When a lease ends that was not renewed in time, nor since, by `_CLOCK`. The store may
+        # still accept claims under it, and the guard would end each command at once.
         self._lapses_at = 0.0
         self._terms = Poller(contest.wait, interrupts, say, has_tried=contest.has_tried)
 
@@ -156,7 +156,7 @@ class _Runner:
         has_term = term.is_valid() and not term.lost.is_set()
         otherwise = Ending.KILLED if is_killed and has_term else Ending.LOST
         outcome = run_outcome(report, self._interrupts, otherwise)
-        if outcome.ending is Ending.LOST and has_term:
+        if outcome.ending is Ending.LOST and has_term and runs_out(term):
             self._lapses_at = term.deadline
         self._terminal.take_back(restores=outcome.ending is not Ending.COMMAND_ENDED)
         why = f": {term.ending_reason}" if outcome.ending is Ending.LOST else ""

@@ -10,7 +10,9 @@ timer, which fires if the guard itself is stalled, is set to T/24.
 
 from .shared_memory import SharedMemory
 
-_TERM_PART = 6
+TERM_PART = 6
+"""The part of T before the lease's deadline in which a command is asked to end."""
+
 _KILL_PART = 12
 _SWITCH_PART = 24
 _BEATS_PER_TIMEOUT = 20
@@ -20,7 +22,7 @@ _SLACK = 500_000_000
 
 def term_at(memory: SharedMemory) -> int:
     """Return when the command is asked to end because the lease runs out."""
-    return memory.deadline - memory.timeout // _TERM_PART
+    return memory.deadline - memory.timeout // TERM_PART
 
 
 def kill_at(memory: SharedMemory) -> int:

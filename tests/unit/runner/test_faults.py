@@ -264,6 +264,39 @@ def test_no_command_is_started_under_a_lease_that_is_about_to_end(field: Field) 
     assert any(line.startswith("the lease was not renewed in time: retry in") for line in said)
 
 
+class RenewedLate(FileContest):
+    """A contest whose lease is renewed as soon as its command was asked to end, and not before."""
+
+    def __init__(self, folder: Path, timeout: float) -> None:
+        self.asked = folder / "asked"
+        self.renewed = folder / "renewed"
+        super().__init__(folder, timeout)
+
+    @override
+    def _renew(self, term: FileTerm) -> None:
+        while not self.asked.exists():
+            time.sleep(0.01)
+        super()._renew(term)
+        self.renewed.touch()
+
+
+@pytest.mark.fault
+def test_a_lease_that_was_renewed_after_all_delays_no_command(field: Field) -> None:
+    said = list[str]()
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line.startswith("leading s, epoch 2"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    contest = RenewedLate(field.folder, 4 * TIMEOUT * time_scale())
+    script = 'trap ": > $0" TERM; until [ -e "$1" ]; do sleep 0.01; done'
+    command = ["sh", "-c", script, str(contest.asked), str(contest.renewed)]
+    outcome = run(contest, Job(service="s", candidate="c", command=command), say=say)
+    assert outcome.ending is Ending.INTERRUPTED
+    assert not any("retry in" in line for line in said)
+
+
 @pytest.mark.fault
 def test_a_signal_ends_the_pause_before_a_guard_is_replaced(field: Field) -> None:
     field.start(timeout=LONG)
