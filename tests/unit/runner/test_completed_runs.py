@@ -76,7 +76,7 @@ def test_fields_of_later_versions_are_kept(storage: Storage[bytes]) -> None:
     assert (record["else"], record["done"][0]) == (7, row)
 
 
-def test_what_another_client_has_written_in_a_row_does_not_prevent_a_note(
+def test_odd_rows_of_another_client_do_not_prevent_a_note(
     storage: Storage[bytes],
 ) -> None:
     storage.put(KEY, b'{"format": 1, "done": [{"key": "\\ud800"}]}')
