@@ -64,10 +64,13 @@ def check_run_key(key: str) -> str:
     """Return *key* if it can be that of a run.
 
     Raises:
-        UsageError: It is empty, has more than `KEY_BYTES`, or a character that cannot be printed.
+        UsageError: It is empty, begins with ``-``, has more than `KEY_BYTES`, or a character that
+            cannot be printed.
     """
     if not key:
         raise UsageError("the key is empty: write what the run is for, such as a date")
+    if key.startswith("-"):  # as the `--` before the command is, if a shell variable is not set
+        raise UsageError(f"the key {key!r} begins with '-': is it missing before the command?")
     if not key.isprintable():
         raise UsageError(f"the key {key!r} has characters that cannot be printed")
     if (size := len(key.encode())) > KEY_BYTES:

@@ -336,6 +336,12 @@ def test_a_dry_run_shows_what_is_meant_and_runs_nothing(shell: Shell) -> None:
     assert "'today' was done by n1, epoch 1" in after
 
 
+def test_a_key_that_is_missing_is_not_taken_from_the_command(shell: Shell) -> None:
+    result = shell.finish(*run("--once-per", "--", "echo", "ran"))
+    assert (result.returncode, result.stdout) == (Status.USAGE, b"")
+    assert b"is it missing before the command?" in result.stderr
+
+
 @pytest.mark.parametrize("key", ["", "a\nb", "x" * 129])
 def test_a_key_that_is_none_is_refused_before_anything_runs(shell: Shell, key: str) -> None:
     result = shell.finish(*run("--once-per", key, "--", "echo", "ran"))
