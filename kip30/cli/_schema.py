@@ -21,6 +21,10 @@ _BYTES_FIELD = Field("bytes", "number", "the size of the value")
 _DRY_RUN = Field("dry_run", "boolean", "whether nothing was changed")
 _KEY = Field("key", "text", "the whole key")
 _LEADER = "`id`: text; `epoch`: number; `data`: text, or `data_base64`"
+_LINE = (
+    "objects in the order of turns, with `id`: text; `candidate`, `host`: text, `pid`, `since`:"
+    " numbers, null if an earlier kip30 took the place; `readable`: boolean; null: no line there"
+)
 _GROUP_STATE = "the state of the group, with a list `members`; null: no such group"
 _MEMBERS = "a list of objects with `id`: text, and `data`: text, or `data_base64`"
 _JOBS = ("snapshot", "restore", "migrate", "diff", "repair", "preflight")
@@ -63,6 +67,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("state", "object or null", _GROUP_STATE),
     ),
     "leader": _LEADING,
+    "leader --all": (*_LEADING, Field("line", "list or null", _LINE)),
     "status": (
         Field("at", "number", "when, in seconds since 1970"),
         Field("store", "text", "the name of the store"),

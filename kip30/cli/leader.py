@@ -1,5 +1,7 @@
 """``kip30 leader``: the leader of a service."""
 
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -13,10 +15,14 @@ from kip30.cli._output import Output, Row
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.codecs import BYTES
 from kip30.election import Leader, LeaderChange, LeaderElection
+from kip30.errors import UnsupportedError
 from kip30.locator import PluginLocator
+from kip30.operations import WaitingPlace, read_line
+from kip30.runtime.candidate_line import Place
 
 _TITLES = ("LEADER", "EPOCH", "DATA")
 _WIDTHS = (24, 6)
+_LINE_TITLES = ("PLACE", "CANDIDATE", "EPOCH", "HOST", "PROCESS", "SINCE")
 
 
 @click.command("leader")
@@ -24,24 +30,73 @@ _WIDTHS = (24, 6)
 @click.option(
     "--watch", "watching", is_flag=True, help="Continue, and print every change of leader."
 )
+@click.option("-a", "--all", "with_line", is_flag=True, help="Print the line of candidates, too.")
 @_output.prints_records
 @opens_store
-def command(choice: StoreChoice, service: str, *, watching: bool, output: Output) -> int:
+def command(
+    choice: StoreChoice, service: str, *, watching: bool, with_line: bool, output: Output
+) -> int:
     """Print the leader of SERVICE.
 
     A line is the candidate's id, the epoch, and the candidate's data. Exits with 1
     if no one leads; a watch prints "-" for that, and in JSON and YAML "leader" is null.
+
+    With --all a line is "leader", its id and epoch, or a number in the line of candidates that
+    wait, the candidate that has this place, its host and process, and since when. Candidates of
+    one process share a place. On Cassandra candidates form no line; in JSON "line" is null.
     """
+    if watching and with_line:
+        raise click.UsageError("--all and --watch exclude each other: the line is read once")
     with choice.open() as locator:
         election = locator.leader_election(service, BYTES)
         if watching:
             return _watch(locator, election, output)
         leader = election.get_leader()
+        line = _read_line(locator, service, output) if with_line else None
     if leader is None and not output.is_objects:
         say(f"{service!r} has no leader — `kip30 leader {service} --watch` waits for one")
-    else:
+    if with_line:
+        places = None if line is None else [_place_fields(one) for one in line]
+        record = {**_record(service, leader), "line": places}
+        output.table(_LINE_TITLES, _line_rows(leader, line or ()), [record])
+    elif leader is not None or output.is_objects:
         output.table(_TITLES, [_row(leader)], [_record(service, leader)])
     return Status.REFUSED if leader is None else Status.OK
+
+
+def _read_line(
+    locator: PluginLocator, service: str, output: Output
+) -> Sequence[WaitingPlace] | None:
+    try:
+        return read_line(locator, service)
+    except UnsupportedError as error:
+        if not output.is_objects:
+            say(str(error))
+        return None
+
+
+def _line_rows(leader: Leader[bytes] | None, line: Sequence[WaitingPlace]) -> Iterator[Row]:
+    if leader is not None:
+        yield "leader", leader.id, leader.epoch, "", "", ""
+    for number, one in enumerate(line, 1):
+        shown = number if one.is_readable else "?"
+        if one.place is None:
+            yield shown, "-", "-", "", "", ""
+            continue
+        candidate, host, pid, since = one.place
+        yield shown, candidate, "-", host, pid, _moment(since)
+
+
+def _place_fields(one: WaitingPlace) -> dict[str, Any]:
+    place = dict.fromkeys(Place._fields) if one.place is None else one.place._asdict()
+    return {"id": one.id, **place, "readable": one.is_readable}
+
+
+def _moment(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):  # another program wrote it
+        return str(seconds)
 
 
 def _watch(locator: PluginLocator, election: LeaderElection[bytes], output: Output) -> int:

@@ -20,6 +20,7 @@ from kip30.operations.key_import import (
 from kip30.operations.key_scan import KeyScan, StoredKey
 from kip30.operations.overview import Overview, OverviewReader, read_overview
 from kip30.operations.server_check import ServerCheck, check_servers
+from kip30.operations.service_line import WaitingPlace, read_line
 
 __all__ = [
     "LONGEST_LINE",
@@ -35,11 +36,13 @@ __all__ = [
     "ServerCheck",
     "ServiceStatus",
     "StoredKey",
+    "WaitingPlace",
     "check_servers",
     "delete_versions",
     "parse_exported",
     "plan_import",
     "read_directory",
+    "read_line",
     "read_overview",
     "write_import",
 ]

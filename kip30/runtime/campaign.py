@@ -298,14 +298,14 @@ class Campaign:
     def _keep_in_line(self) -> None:
         """Keep a place in the line while a candidate waits, and watch the service if it is near."""
         candidacies = list(self._candidacies.values())
-        waits = any(one.leadership is None and one.tried.done() for one in candidacies)
-        if not (waits and self._forms_line):
+        waiting = [one for one in candidacies if one.leadership is None and one.tried.done()]
+        if not (waiting and self._forms_line):
             self._line.leave()
             return
         latest = self._watch.latest()
         if latest is not None and latest.entries:
             self._line.saw_leader()
-        self._line.keep()
+        self._line.keep(waiting[0].candidate)
         with self._lock:  # so that a nomination meanwhile keeps the watch that it needs
             if self._needs_watch():
                 self._watch.begin()

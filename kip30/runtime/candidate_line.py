@@ -13,9 +13,14 @@ client that claims out of turn, such as one that was just nominated, does no har
 """
 
 import hashlib
+import json
 import logging
 import math
+import os
 import random
+import socket
+import time
+from typing import Any, NamedTuple, cast
 
 from kip30.driver.records import Claim, Kind, Target, new_nonce
 from kip30.errors import InvalidNameError, Kip30Error, NotMemberError, UnavailableError
@@ -53,6 +58,38 @@ def service_of_line(group: str) -> str | None:
     prefix, slash, service = group.partition("/")
     is_named = prefix == _PREFIX and slash and not service.startswith("/")
     return service if is_named else None
+
+
+class Place(NamedTuple):
+    """The data of a place, for operators alone: turns do not depend on it.
+
+    Attributes:
+        candidate: The candidate for which the place was taken; the others of its client share it.
+        host: The name of its host.
+        pid: The id of its process.
+        since: When it was taken, in seconds since 1970 by the clock of the host.
+    """
+
+    candidate: str
+    host: str
+    pid: int
+    since: float
+
+
+def encode_place(candidate: str) -> bytes:
+    """Return the data of a place that this process takes now."""
+    place = Place(candidate, socket.gethostname(), os.getpid(), round(time.time(), 3))
+    return json.dumps(place._asdict()).encode()
+
+
+def decode_place(data: bytes) -> Place | None:
+    """Return what *data* has; None: another version of kip30, or another program, wrote it."""
+    try:
+        fields = cast("dict[str, Any]", json.loads(data))
+        candidate, host = fields["candidate"], fields["host"]
+        return Place(str(candidate), str(host), int(fields["pid"]), float(fields["since"]))
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None
 
 
 class CandidateLine:
@@ -118,8 +155,11 @@ class CandidateLine:
         """
         self._is_served = True
 
-    def keep(self) -> None:
+    def keep(self, candidate: str) -> None:
         """Take or keep a place, and find out its rank.
+
+        Args:
+            candidate: One that waits.
 
         Raises:
             Kip30Error: Not all of that was done. The next call continues.
@@ -130,7 +170,7 @@ class CandidateLine:
         self._looks = self._looks or self._store.context.clock.now() >= self._look_at
         if self._claim is not None and not self._claim.lease.is_valid():
             self._forget()
-        position = self._position or self._join()
+        position = self._position or self._join(candidate)
         try:
             self.rank = position.count()
         except NotMemberError as error:
@@ -159,10 +199,10 @@ class CandidateLine:
         used_at = self._joined_at + _USE_SECONDS if self._is_served else math.inf
         return min((*self._late.values(), look_at, used_at))
 
-    def _join(self) -> LinePosition:
+    def _join(self, candidate: str) -> LinePosition:
         if self._claims is None:
             self._claims = MemberClaims(self._store, self._group, new_nonce())
-        claim = self._claim = self._claims.claim(b"").claim
+        claim = self._claim = self._claims.claim(encode_place(candidate)).claim
         claim.lease.on_end(self._task.wake)
         self._joined_at = self._store.context.clock.now()
         self._set_look()

@@ -1,11 +1,27 @@
 import json
+import os
 import signal
 import socket
+import sqlite3
+from contextlib import closing
 
+from kip30 import PluginLocator
 from kip30.cli._exit_codes import Status
+from kip30.cli._schema import SCHEMA
 
 from .shell import Shell, ended, eventually, line_of
+from .test_doctor import use
+from .test_output import expect_fields
 
+LINELESS = """
+from kip30_backends.embedded import EmbeddedBackend
+
+class Lineless(EmbeddedBackend):
+    name = "lineless"
+    def __init__(self, context, settings):
+        super().__init__(context, settings)
+        self.election.forms_line = False
+"""
 LEADING = ("run", "--service", "s", "--id", "n1", "--quiet", "--", "sleep", "60")
 
 
@@ -52,3 +68,65 @@ def test_a_watch_prints_a_dash_while_the_service_has_no_leader(shell: Shell) -> 
     with ended(shell.start("leader", "s", "--watch")) as watch:
         assert line_of(watch.stdout) == "-"
         watch.send_signal(signal.SIGINT)
+
+
+# -- the line of candidates
+
+
+def test_the_line_follows_the_leader_in_its_order(shell: Shell) -> None:
+    properties = str(shell.properties)
+    with PluginLocator().startup(properties) as one, PluginLocator().startup(properties) as other:
+        one.leader_election("s").nominate("n1", "data")
+        # Ids that are in another order than the places were taken.
+        for place in ("b" * 16, "c" * 16, "a" * 16):
+            one.group_membership("kip30.candidates/s").join(place, "")
+        assert not other.leader_election("s").nominate("n2", "")
+        eventually(lambda: len(shell("leader", "s", "-a").stdout.splitlines()) == 5)
+        shown = [line.split("\t") for line in shell("leader", "s", "-a").stdout.splitlines()]
+        (found,) = shell.json("leader", "s", "--all")
+    assert shown[0] == ["leader", "n1", "1", "", "", ""]
+    assert [row[0] for row in shown[1:]] == ["1", "2", "3", "4"]
+    assert shown[4][1:5] == ["n2", "-", socket.gethostname(), str(os.getpid())]
+    expect_fields(found, SCHEMA["leader --all"])
+    assert [place["id"] for place in found["line"]][:3] == ["b" * 16, "c" * 16, "a" * 16]
+    assert found["line"][0]["candidate"] is None
+    assert (found["line"][3]["candidate"], found["line"][3]["readable"]) == ("n2", True)
+
+
+def test_a_line_without_a_leader_is_shown_and_refused(shell: Shell) -> None:
+    with PluginLocator().startup(str(shell.properties)) as locator:
+        locator.group_membership("kip30.candidates/s").join("a" * 16, "")
+        result = shell("leader", "s", "-a")
+        assert (result.exit_code, result.stdout) == (Status.REFUSED, "1\t-\t-\t\t\t\n")
+        assert "'s' has no leader" in result.stderr
+
+
+def test_an_unreadable_place_has_no_number(shell: Shell) -> None:
+    with PluginLocator().startup(str(shell.properties)) as locator:
+        for place in ("a" * 16, "b" * 16):
+            locator.group_membership("kip30.candidates/s").join(place, "")
+        with closing(sqlite3.connect(shell.folder / "store" / "kip30.db")) as database, database:
+            changed = database.execute("UPDATE member SET data = 5 WHERE id = ?", (b"a" * 16,))
+            assert changed.rowcount == 1
+        shown = [line.split("\t")[:2] for line in shell("leader", "s", "-a").stdout.splitlines()]
+        found = json.loads(shell("leader", "s", "-a", "--json").stdout)
+    assert shown == [["1", "-"], ["?", "-"]]
+    assert [(one["id"], one["readable"]) for one in found["line"]] == [
+        ("b" * 16, True),
+        ("a" * 16, False),
+    ]
+
+
+def test_a_store_without_lines_says_so(shell: Shell) -> None:
+    use(shell, "lineless:Lineless", LINELESS)
+    with PluginLocator().startup(str(shell.properties)) as locator:
+        locator.leader_election("s").nominate("n1", "")
+        result = shell("leader", "s", "-a")
+        assert (result.exit_code, result.stdout) == (Status.OK, "leader\tn1\t1\t\t\t\n")
+        assert "candidates form no line on lineless" in result.stderr
+        assert shell.json("leader", "s", "-a")[0]["line"] is None
+
+
+def test_the_line_cannot_be_watched(shell: Shell) -> None:
+    result = shell("leader", "s", "--all", "--watch")
+    assert (result.exit_code, result.stdout) == (Status.USAGE, "")

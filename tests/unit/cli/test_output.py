@@ -177,7 +177,16 @@ def test_a_watch_has_the_documented_fields(shell: Shell, command: str) -> None:
 
 
 def test_every_command_with_json_is_documented() -> None:
-    checked = {*ANSWERS, *WATCHES, "config --ddl", "config --diff", "status", "services", "groups"}
+    checked = {
+        *ANSWERS,
+        *WATCHES,
+        "config --ddl",
+        "config --diff",
+        "leader --all",
+        "status",
+        "services",
+        "groups",
+    }
     with_spark = {name for name in SCHEMA if name.startswith("pipeline ")}  # in tests/pipeline
     assert checked | with_spark == set(SCHEMA)
     documented = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()

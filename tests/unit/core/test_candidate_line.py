@@ -1,11 +1,15 @@
 """The line of candidates under trouble that only the core has to deal with."""
 
+import os
+import socket
+import time
+
 import pytest
 
 from kip30 import PluginLocator
 from kip30.names import MAX_NAME_BYTES
 from kip30.runtime import vacancies
-from kip30.runtime.candidate_line import CandidateLine, line_group
+from kip30.runtime.candidate_line import CandidateLine, decode_place, encode_place, line_group
 from kip30_conformance.polling import eventually, throughout, time_scale
 
 from .conftest import OpenClient
@@ -188,3 +192,26 @@ def test_a_service_with_the_longest_name_has_a_line(open_client: OpenClient) -> 
     eventually(lambda: len(observer.membership_list()) == 1)
     first.resign("a")
     assert second.wait_elected("b", 10)
+
+
+def test_a_place_has_the_candidate_its_process_and_when_it_was_taken() -> None:
+    before = time.time()
+    place = decode_place(encode_place("ü\u202e"))
+    assert place is not None
+    assert (place.candidate, place.host, place.pid) == (
+        "ü\u202e",
+        socket.gethostname(),
+        os.getpid(),
+    )
+    assert place.since >= before - 0.001
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"\xff", b"[]", b"5", b'{"candidate": "c"}', b"[" * 100_000),
+        b'{"candidate": "c", "host": "h", "pid": 1e999, "since": 0}',
+    ],
+)
+def test_data_of_another_program_is_no_place(data: bytes) -> None:
+    assert decode_place(data) is None
