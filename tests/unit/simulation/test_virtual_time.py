@@ -32,6 +32,7 @@ FILES = (
     "test_members.py",
     "test_own_record_watch.py",
     "test_rejoin.py",
+    "test_term_log.py",
     "test_timer.py",
     "test_unreadable.py",
     "test_vacancies.py",
