@@ -1,0 +1,77 @@
+"""A contest for a command that runs once per key: how a runner learns that it has succeeded."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kip30.config import load
+from kip30.runner.service_election import OncePerKeyContest
+from kip30_conformance.polling import eventually
+
+OpenContest = Callable[[str], OncePerKeyContest]
+TURN_SECONDS = 0.05
+
+
+@pytest.fixture
+def open_contest(tmp_path: Path) -> Iterator[OpenContest]:
+    properties = load({"plugin.backend": "embedded", "plugin.embedded.directory": tmp_path})
+    with ExitStack() as stack:
+        yield lambda candidate: stack.enter_context(
+            OncePerKeyContest(properties, "s", candidate, "monday")
+        )
+
+
+@pytest.fixture
+def leader(open_contest: OpenContest) -> OncePerKeyContest:
+    contest = open_contest("first")
+    eventually(lambda: contest.wait(TURN_SECONDS))
+    return contest
+
+
+@pytest.fixture
+def waiting(open_contest: OpenContest, leader: OncePerKeyContest) -> OncePerKeyContest:
+    del leader  # leads already
+    contest = open_contest("second")
+
+    def is_nominated() -> bool:
+        assert contest.wait(TURN_SECONDS) is None
+        return contest.has_tried()
+
+    eventually(is_nominated)
+    return contest
+
+
+def test_one_that_waits_learns_of_the_note_while_another_leads(
+    leader: OncePerKeyContest, waiting: OncePerKeyContest
+) -> None:
+    assert not waiting.finished()
+    leader.note_success()
+    assert "'monday' was done by first" in eventually(waiting.finished)
+    assert waiting.wait(TURN_SECONDS) is None
+
+
+def test_one_that_has_not_heard_of_the_note_reads_it_once_it_is_elected(
+    leader: OncePerKeyContest, waiting: OncePerKeyContest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The listener looks into the record by this name, and reads by another one.
+    monkeypatch.setattr("kip30.runner.service_election.run_of", lambda *_: None)
+    leader.note_success()
+    leader.resign()
+
+    def is_decided() -> bool:
+        return waiting.wait(TURN_SECONDS) is not None or bool(waiting.finished())
+
+    eventually(is_decided)
+    assert "'monday' was done by first" in waiting.finished()
+
+
+def test_one_that_comes_later_is_not_nominated(
+    leader: OncePerKeyContest, open_contest: OpenContest
+) -> None:
+    leader.note_success()
+    late = open_contest("late")
+    assert "'monday' was done by first" in eventually(lambda: late.wait(0.1) or late.finished())
+    leader.resign()
+    late.resign()
