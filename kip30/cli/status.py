@@ -52,10 +52,11 @@ def command(choice: StoreChoice, *, watching: bool, output: Output) -> int:
         return _watch(reader, output)
     overview = reader.read()
     if overview.vacant:
-        say(
-            f"{len(overview.vacant)} without a leader though candidates wait: looking again in"
-            f" {reader.session_timeout_seconds:g} s"
-        )
+        if not output.is_objects:
+            say(
+                f"{len(overview.vacant)} without a leader though candidates wait: looking again in"
+                f" {reader.session_timeout_seconds:g} s"
+            )
         overview = reader.read_when_decided()
     output.lines(_TITLES, _WIDTHS).print(
         _rows(reader, overview), partial(_record, reader, overview)

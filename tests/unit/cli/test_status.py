@@ -100,7 +100,7 @@ def test_a_lasting_vacancy_wants_attention(shell: Shell, locator: PluginLocator)
     ending = f" has had no leader for {timeout} or longer; in its line: 1"
     assert told == [f"kip30.lock/door{ending}", f"vacant{ending}"]
     result = shell("status", "--json")
-    assert result.exit_code == Status.REFUSED
+    assert (result.exit_code, result.stderr) == (Status.REFUSED, "")
     assert json.loads(result.stdout)["leaderless"] == ["kip30.lock/door", "vacant"]
 
 
