@@ -198,11 +198,8 @@ def delete_below(
     }
     _print_counts(output, counts, {"namespace": namespace}, dry_run=dry_run)
     ended = _ended(scan)
-    if done.unknown:
-        return Status.UNKNOWN
-    if done.left:
-        say("the store does not answer: repeat the command when it does")
-        return Status.UNAVAILABLE
+    if done.error is not None:
+        raise done.error
     return Status.REFUSED if done.changed else ended
 
 

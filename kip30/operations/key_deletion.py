@@ -22,6 +22,7 @@ class Deletion(NamedTuple):
         gone: Keys that were not there any longer.
         unknown: Keys whose deletion may have been done: the answer was lost.
         left: Keys that were not tried, or not accepted, because the store did not answer.
+        error: Why it did not; None if it did.
     """
 
     deleted: int
@@ -29,6 +30,7 @@ class Deletion(NamedTuple):
     gone: list[str]
     unknown: list[str]
     left: list[str]
+    error: UnavailableError | OutcomeUnknownError | None = None
 
 
 def delete_versions(storage: Storage[bytes], keys: Iterable[tuple[str, Version]]) -> Deletion:
@@ -41,6 +43,7 @@ def delete_versions(storage: Storage[bytes], keys: Iterable[tuple[str, Version]]
     """
     remaining = iter(keys)
     changed, gone, unknown, left = list[str](), list[str](), list[str](), list[str]()
+    silence: UnavailableError | OutcomeUnknownError | None = None
     deleted = 0
     for key, version in remaining:
         try:
@@ -49,13 +52,15 @@ def delete_versions(storage: Storage[bytes], keys: Iterable[tuple[str, Version]]
             changed.append(key)
         except KeyMissingError:
             gone.append(key)
-        except OutcomeUnknownError:
+        except OutcomeUnknownError as error:
             unknown.append(key)
+            silence = error
             break
-        except UnavailableError:
+        except UnavailableError as error:
             left.append(key)
+            silence = error
             break
         else:
             deleted += 1
     left += (key for key, _ in remaining)
-    return Deletion(deleted, changed, gone, unknown, left)
+    return Deletion(deleted, changed, gone, unknown, left, silence)

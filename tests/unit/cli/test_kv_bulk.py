@@ -235,6 +235,11 @@ def test_a_deletion_stops_once_the_store_does_not_answer(
     result = filled("kv", "delete", "-r", "config", "--yes")
     assert result.exit_code == status
     assert result.stdout.split()[-2:] == ["left", left]
+    assert str(error) in result.stderr
+    result = filled("kv", "delete", "-r", "config", "--yes", "--json")
+    assert result.exit_code == status
+    assert json.loads(result.stdout)["left"] == int(left)
+    assert json.loads(result.stderr.splitlines()[-1])["error"]["message"] == str(error)
 
 
 @pytest.mark.parametrize(
