@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, cast
 
 from kip30.driver.records import Version
 from kip30.errors import (
-    FencedError,
     KeyExistsError,
     KeyMissingError,
+    Kip30Error,
     OutcomeUnknownError,
     StoreError,
     UnavailableError,
@@ -36,6 +36,7 @@ _PAUSE_SECONDS = 0.1
 _LATEST = 253_402_300_799.0
 """End of the year 9999: a time after it cannot be printed."""
 
+_UNANSWERED = (UnavailableError, OutcomeUnknownError)
 _Row = Mapping[str, Any]
 
 
@@ -117,18 +118,19 @@ class CompletedRuns:
         Raises:
             FencedError: A later term of the service has begun. Nothing was added.
             UnavailableError: The store did not answer. Nothing was added.
-            OutcomeUnknownError: The run may have been added: an answer was lost.
             StoreError: The record cannot be read. Nothing was added.
+            OutcomeUnknownError: The run may have been added: an answer was lost. That is raised in
+                place of each of the others if it came first.
         """
         lost: OutcomeUnknownError | None = None
         while True:
             try:
                 if self._has_added(run, fence):
                     return
-            except (FencedError, UnavailableError, OutcomeUnknownError) as error:
+            except Kip30Error as error:
                 if isinstance(error, OutcomeUnknownError):
                     lost = lost or error
-                if isinstance(error, FencedError) or not goes_on():
+                if not (isinstance(error, _UNANSWERED) and goes_on()):
                     raise lost or error  # noqa: B904  one of both is the other's context
             time.sleep(_PAUSE_SECONDS)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kip30 import (
+    AuthenticationError,
     Fence,
     FencedError,
     InvalidNameError,
@@ -160,7 +161,7 @@ def test_a_run_is_added_again_while_the_term_is_valid(
 def test_an_answer_that_was_lost_leaves_the_outcome_unknown(storage: Storage[bytes]) -> None:
     with pytest.raises(UnavailableError):
         scripted(storage, UnavailableError("away")).add(RUN, FENCE)
-    for later in (UnavailableError("away"), FencedError("s")):
+    for later in (UnavailableError("away"), FencedError("s"), AuthenticationError("expired")):
         runs, answers = scripted(storage, OutcomeUnknownError("lost"), later), [False, True]
         with pytest.raises(OutcomeUnknownError, match="lost"):
             runs.add(RUN, FENCE, goes_on=answers.pop)
