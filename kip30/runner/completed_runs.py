@@ -108,7 +108,7 @@ class CompletedRuns:
             StoreError: The record cannot be read. Without it nobody can tell what has run.
         """
         found = self._storage.get(self._key)
-        return None if found is None else run_of(key, found.value)
+        return None if found is None else run_of(key, self._key, found.value)
 
     def add(
         self, run: CompletedRun, fence: Fencing, *, goes_on: Callable[[], bool] = lambda: False
@@ -137,8 +137,8 @@ class CompletedRuns:
     def _has_added(self, run: CompletedRun, fence: Fencing) -> bool:
         """Return whether the run is there now; false if the record has changed meanwhile."""
         found = self._storage.get(self._key)
-        record = {} if found is None else _record(found.value)
-        rows = _rows(record)
+        record = {} if found is None else _record(self._key, found.value)
+        rows = _rows(self._key, record)
         if any(row.get("key") == run.key for row in rows):
             return True
         kept = [*rows, run._asdict()][-KEPT:]
@@ -157,13 +157,13 @@ class CompletedRuns:
             self._storage.compare_and_set(self._key, expected, data, fence=fence)
 
 
-def run_of(key: str, data: bytes) -> CompletedRun | None:
-    """Return the run of *key* in the record *data*.
+def run_of(key: str, name: str, data: bytes) -> CompletedRun | None:
+    """Return the run of *key* in the record *data*, which is stored under *name*.
 
     Raises:
         StoreError: *data* is no such record.
     """
-    for row in _rows(_record(data)):
+    for row in _rows(name, _record(name, data)):
         if row.get("key") == key:
             at, epoch = row.get("at"), row.get("epoch")
             return CompletedRun(
@@ -175,31 +175,31 @@ def run_of(key: str, data: bytes) -> CompletedRun | None:
     return None
 
 
-def _record(data: bytes) -> Mapping[str, Any]:
+def _record(name: str, data: bytes) -> Mapping[str, Any]:
     try:
         record: object = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise _unreadable(str(error)) from error
+        raise _unreadable(name, str(error)) from error
     if not isinstance(record, dict):
-        raise _unreadable("it is no JSON object")
+        raise _unreadable(name, "it is no JSON object")
     fields = cast("dict[str, Any]", record)
     if fields.get("format") != _FORMAT:
-        raise _unreadable(f"it has the format {fields.get('format')!r}, not {_FORMAT}")
+        raise _unreadable(name, f"it has the format {fields.get('format')!r}, not {_FORMAT}")
     return fields
 
 
-def _rows(record: Mapping[str, Any]) -> Sequence[_Row]:
+def _rows(name: str, record: Mapping[str, Any]) -> Sequence[_Row]:
     rows: object = record.get("done", [])
     if not isinstance(rows, list):
-        raise _unreadable("its runs are no list")
+        raise _unreadable(name, "its runs are no list")
     found = cast("list[object]", rows)
     if not all(isinstance(row, dict) for row in found):
-        raise _unreadable("one of its runs is no object")
+        raise _unreadable(name, "one of its runs is no object")
     return cast("list[_Row]", found)
 
 
-def _unreadable(why: str) -> StoreError:
+def _unreadable(name: str, why: str) -> StoreError:
     return StoreError(
-        f"the record of completed runs in {_NAMESPACE} cannot be read: {why}:"
+        f"the record of completed runs {name} cannot be read: {why}:"
         " delete it if its commands may run again"
     )

@@ -192,6 +192,6 @@ class OncePerKeyContest(StoreContest):
         if change.value is None:
             return
         try:
-            self._found = run_of(self._key, change.value) or self._found
+            self._found = run_of(self._key, change.key, change.value) or self._found
         except StoreError as error:  # the read that follows an election raises it
             _log.warning("%s", error)

@@ -117,7 +117,7 @@ def test_a_record_that_cannot_be_read_is_no_empty_one(
     runs = CompletedRuns(storage, "s")
     calls: list[Callable[[], object]] = [lambda: runs.find("k"), lambda: runs.add(RUN, FENCE)]
     for call in calls:
-        with pytest.raises(StoreError, match="delete it if its commands may run again"):
+        with pytest.raises(StoreError, match=rf"{KEY} .*: delete it if its commands may run again"):
             call()
     found = storage.get(KEY)
     assert found is not None

@@ -72,6 +72,7 @@ def test_one_that_comes_later_is_not_nominated(
 ) -> None:
     leader.note_success()
     late = open_contest("late")
-    assert "'monday' was done by first" in eventually(lambda: late.wait(0.1) or late.finished())
+    eventually(lambda: late.wait(TURN_SECONDS) or late.finished())
+    assert "'monday' was done by first" in late.finished()
     leader.resign()
     late.resign()
