@@ -514,6 +514,7 @@ class Campaign:
                 candidacy.elected.send(term)  # before anything can send its loss
         if kept:
             candidacy.answer_waiting(term)
+            candidacy.first_attempt_done()
             # The term may have ended by now: `_saw_change` wakes this task only for terms it knows.
             self._terms.wake()
             self._store.terms.elected(term)

@@ -231,7 +231,9 @@ def test_a_handler_that_blocks_delays_no_election(
     shown, elected = threading.Event(), Recorder[Leadership]()
     monkeypatch.setattr(log.caplog.handler, "handle", lambda _: shown.wait(PATIENCE))
     election = client.leader_election("s")
-    election.nominate("a", "x", on_elected=elected)
+    began = client.context.clock.now()
+    assert election.nominate("a", "x", on_elected=elected)
+    assert client.context.clock.now() < began + client.context.operation_timeout_seconds
     assert election.wait_elected("a", PATIENCE) is not None
     elected.expect_count(1)
     assert not shown.is_set()
