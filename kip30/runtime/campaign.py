@@ -7,15 +7,8 @@ it: a nomination, a resignation, a change of leader, the end of a lease, a timer
 A separate task, `Campaign._watch_terms`, ends terms that are no longer valid, and sends no request:
 on_lost must not queue behind tasks that wait for a store that does not respond.
 
-    a candidacy     when                                                    becomes
-    waiting         a claim is granted                                      leading
-    waiting         a claim is not answered                                 uncertain
-    uncertain       the claim with the same nonce is granted, or refused    leading, or waiting
-    leading         the lease ends, or the store has another leader         waiting, new nonce
-    any of these    resign, or the handle closes                            leaving
-    leaving         the store confirms the release, or the lease has ended  gone
-
-A term that has ended is released in the store when the work under it has let go
+`kip30.runtime.candidacy_phases` has the phases of a candidacy, and each event that changes them. A
+term that has ended is released in the store when the work under it has let go
 (`kip30.runtime.term_work`).
 """
 
@@ -41,6 +34,7 @@ from kip30.errors import (
     StoreError,
 )
 from kip30.runtime.candidacy import Candidacy, Leadership
+from kip30.runtime.candidacy_phases import CandidacyEvent, CandidacyPhase
 from kip30.runtime.candidate_line import CandidateLine
 from kip30.runtime.late_claims import LateClaims
 from kip30.runtime.leader_watch import ServiceWatch
@@ -142,12 +136,14 @@ class Campaign:
                 del self._candidacies[candidacy.candidate]
             if candidacy.resigned is not None:
                 return candidacy.resigned
+            candidacy.advance(CandidacyEvent.RESIGNED)
             resigned = candidacy.resigned = Future()
             candidacy.held = term = self._ended_term(candidacy, "resigned")
             if term is not None:
                 self._store.work.end_own(term)
                 candidacy.lost.send(term)
             if not self._is_kept:  # no request was ever sent to the store
+                candidacy.advance(CandidacyEvent.RELEASED)
                 succeed(resigned, None)
             elif self._task.closed:  # no step will confirm it
                 fail(resigned, ClosedError("closed while resigning"))
@@ -199,6 +195,8 @@ class Campaign:
             candidacies = [*self._candidacies.values(), *self._leaving]
             self._candidacies.clear()
             self._leaving.clear()
+            for candidacy in candidacies:
+                candidacy.advance(CandidacyEvent.CLOSED)
         for candidacy in candidacies:
             candidacy.close()
 
@@ -317,7 +315,7 @@ class Campaign:
     def _needs_watch(self) -> bool:
         candidacies = list(self._candidacies.values())
         return self._line.is_near() or any(
-            one.leadership or one.uncertain or not one.tried.done() for one in candidacies
+            one.leadership or one.is_uncertain() or not one.tried.done() for one in candidacies
         )
 
     def _end_lost_terms(self) -> None:
@@ -344,6 +342,7 @@ class Campaign:
         with self._lock:
             if candidacy.leadership is not term:
                 return
+            candidacy.advance(CandidacyEvent.TERM_LOST)
             self._ended_term(candidacy, reason)
             candidacy.lost.send(term)
             self._surplus.append(term)
@@ -385,12 +384,13 @@ class Campaign:
         for candidacy in sorted(self._leaving, key=_owes_store):
             if self._is_held(candidacy.held):
                 continue
-            if candidacy.uncertain:
+            if candidacy.is_uncertain():
                 self._resolve(candidacy)
             self._remember(candidacy)
             self._give_back()
             is_confirmed = candidacy.held is None or self._release(candidacy.held.claim)
-            with suppress(ValueError):  # closed meanwhile
+            with self._lock, suppress(ValueError):  # closed meanwhile
+                candidacy.advance(CandidacyEvent.RELEASED)
                 self._leaving.remove(candidacy)
             if candidacy.resigned is not None:
                 candidacy.complete_resignation(
@@ -400,7 +400,11 @@ class Campaign:
     def _resolve(self, candidacy: Candidacy) -> None:
         """Take back a claim whose answer was lost, if it was granted."""
         self._late_claims.take_back(candidacy.candidate, candidacy.nonce, candidacy.data)
-        candidacy.uncertain = False
+        self._advance(candidacy, CandidacyEvent.SETTLED)
+
+    def _advance(self, candidacy: Candidacy, event: CandidacyEvent) -> None:
+        with self._lock:
+            candidacy.advance(event)
 
     def _remember(self, candidacy: Candidacy) -> None:
         """Remember a nonce that *candidacy* no longer uses, if it may still appear."""
@@ -424,7 +428,8 @@ class Campaign:
                 break
             if self._gives_turn_to_others(candidacy):
                 continue
-            if not candidacy.tried.done() or candidacy.uncertain or self._seems_free(candidacy):
+            is_due = not candidacy.tried.done() or candidacy.is_uncertain()
+            if is_due or self._seems_free(candidacy):
                 self._attempt(candidacy)
         if self._one_leads():
             for candidacy in list(self._candidacies.values()):
@@ -476,23 +481,30 @@ class Campaign:
         """
         if candidacy.tried.done() or not candidacy.is_internal:
             return candidacy
-        waiting = (one for one in list(self._candidacies.values()) if one.tried.done())
+        waiting = (
+            one
+            for one in list(self._candidacies.values())
+            if one.tried.done() and one.leadership is None
+        )
         return next(waiting, candidacy)
 
     def _ask(self, candidacy: Candidacy) -> Claim | HeldByOther:
-        was_uncertain, candidacy.uncertain = candidacy.uncertain, True
+        was_uncertain = candidacy.is_uncertain()
+        self._advance(candidacy, CandidacyEvent.CLAIM_SENT)
         future = self._driver.claim(
             self._service, candidacy.candidate, candidacy.nonce, candidacy.data
         )
         try:
             answer = self._store.asking()(future)
         except DefiniteError:
-            candidacy.uncertain = was_uncertain
+            if not was_uncertain:
+                self._advance(candidacy, CandidacyEvent.NOT_GRANTED)
             raise
         except OutcomeUnknownError:
             candidacy.lost_answer = True
             raise
-        candidacy.uncertain = False
+        if not isinstance(answer, Claim):
+            self._advance(candidacy, CandidacyEvent.NOT_GRANTED)
         return answer
 
     def _won(self, candidacy: Candidacy, claim: Claim) -> None:
@@ -508,7 +520,7 @@ class Campaign:
         self._line.served()
         self._vacancies.granted()
         with self._lock:
-            kept = self._candidacies.get(candidacy.candidate) is candidacy
+            kept = candidacy.advance(CandidacyEvent.GRANTED) is CandidacyPhase.LEADING
             if kept:
                 candidacy.leadership = term
                 candidacy.elected.send(term)  # before anything can send its loss
@@ -527,4 +539,4 @@ class Campaign:
 
 def _owes_store(candidacy: Candidacy) -> bool:
     """Return whether *candidacy* has a claim in the store, or may have one."""
-    return candidacy.held is not None or candidacy.uncertain
+    return candidacy.held is not None or candidacy.is_uncertain()

@@ -16,6 +16,12 @@ from kip30.errors import (
     LeadershipLostError,
     OutcomeUnknownError,
 )
+from kip30.runtime.candidacy_phases import (
+    UNCERTAIN_PHASES,
+    CandidacyEvent,
+    CandidacyPhase,
+    next_phase,
+)
 from kip30.runtime.dispatcher import Delivery, Dispatcher, Suspended
 from kip30.runtime.leased import LeaseBound
 from kip30.runtime.term_work import (
@@ -157,7 +163,6 @@ class Candidacy:
         waiting: Futures of the next term, one for each call that waits for it, as keys alone and
             in the order of the calls; guarded by the lock of the campaign, but a future that
             completes removes itself.
-        uncertain: Whether the newest claim was not answered.
         lost_answer: Whether the answer to any claim under the present nonce was lost.
         held: The term whose claim must be given back when it leaves.
     """
@@ -197,10 +202,20 @@ class Candidacy:
         self.waiting: dict[Future[Leadership | None], None] = {}
         # None until it resigns; done once the store confirmed that. Set under the campaign's lock.
         self.resigned: Future[None] | None = None
-        # These three are written by the campaign's task, `held` also when a term ends.
+        # These two are written by the campaign's task, `held` also when a term ends.
         self.held: Leadership | None = None
-        self.uncertain = False
         self.lost_answer = False
+        # Changed by `advance` alone.
+        self._phase = CandidacyPhase.WAITING
+
+    def advance(self, event: CandidacyEvent) -> CandidacyPhase:
+        """Go to the next phase, and return it. The caller holds the lock of the campaign."""
+        self._phase = next_phase(self._phase, event)
+        return self._phase
+
+    def is_uncertain(self) -> bool:
+        """Return whether a claim may be granted whose answer has not come."""
+        return self._phase in UNCERTAIN_PHASES
 
     def leads(self) -> bool:
         """Return whether the candidate leads at this moment."""

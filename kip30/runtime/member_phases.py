@@ -1,13 +1,6 @@
 """The phases of one member, and the data that its record must show. Sends no request.
 
-    from                    when                                                to
-    JOINING                 the store grants the first claim                    JOINED
-    JOINED                  the lease ends, or the store has no such member     LOST
-    JOINED                  the same, and the member is not to re-join          ENDED
-    LOST                    the store grants the claim of the re-join           JOINED
-    LOST                    another client holds the id                         EVICTED
-    JOINING, JOINED, LOST   leave, the handle closes, or the join fails         LEAVING
-    all but CLOSED          the locator closes                                  CLOSED
+`TRANSITIONS` is the whole life of a member. `docs/architecture.md` draws it.
 
 ENDED, LEAVING, EVICTED and CLOSED are final: no re-join follows, and no callback but that of the
 change itself. In ENDED and LEAVING the claim is released in the store.
@@ -36,15 +29,34 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
-_NEXT: Mapping[Phase, frozenset[Phase]] = {
-    Phase.JOINING: frozenset({Phase.JOINED, Phase.LEAVING, Phase.CLOSED}),
-    Phase.JOINED: frozenset({Phase.LOST, Phase.ENDED, Phase.LEAVING, Phase.CLOSED}),
-    Phase.LOST: frozenset({Phase.JOINED, Phase.EVICTED, Phase.LEAVING, Phase.CLOSED}),
-    Phase.ENDED: frozenset({Phase.CLOSED}),
-    Phase.LEAVING: frozenset({Phase.CLOSED}),
-    Phase.EVICTED: frozenset({Phase.CLOSED}),
-    Phase.CLOSED: frozenset(),
+_LEFT = "leave, or the handle closes"
+_CLOSED = "the locator closes"
+
+TRANSITIONS: Mapping[Phase, Mapping[Phase, str]] = {
+    Phase.JOINING: {
+        Phase.JOINED: "the claim is granted",
+        Phase.LEAVING: f"{_LEFT}, or the join fails",
+        Phase.CLOSED: _CLOSED,
+    },
+    Phase.JOINED: {
+        Phase.LOST: "the lease ends, or the store has no such member",
+        Phase.ENDED: "the same, after join with rejoin=False",
+        Phase.LEAVING: _LEFT,
+        Phase.CLOSED: _CLOSED,
+    },
+    Phase.LOST: {
+        Phase.JOINED: "the re-join is granted",
+        Phase.EVICTED: "another client holds the id",
+        Phase.LEAVING: _LEFT,
+        Phase.CLOSED: _CLOSED,
+    },
+    Phase.ENDED: {Phase.CLOSED: _CLOSED},
+    Phase.LEAVING: {Phase.CLOSED: _CLOSED},
+    Phase.EVICTED: {Phase.CLOSED: _CLOSED},
+    Phase.CLOSED: {},
 }
+"""The phases that may follow each phase, and the event that leads to each."""
+
 _STAYING = frozenset({Phase.JOINED, Phase.LOST})
 _NOT_SHOWN = -1
 
@@ -89,7 +101,7 @@ class MemberPhases:
     def enter(self, phase: Phase) -> bool:
         """Go to *phase* if the table allows it; return whether this call did."""
         with self._changed:
-            if phase not in _NEXT[self._phase]:
+            if phase not in TRANSITIONS[self._phase]:
                 return False
             self._phase = phase
             if phase is Phase.LOST:

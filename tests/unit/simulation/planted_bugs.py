@@ -88,7 +88,7 @@ def _a_wake_up_during_a_run_is_lost(_: Any) -> Any:
 
 def _a_lost_claim_is_repeated_under_another_nonce(right: Any) -> Any:
     def ask(self: Any, candidacy: Any) -> Any:
-        if candidacy.uncertain:
+        if candidacy.is_uncertain():
             candidacy.nonce = new_nonce()
         return right(self, candidacy)
 
