@@ -22,8 +22,7 @@ _DRY_RUN = Field("dry_run", "boolean", "whether nothing was changed")
 _KEY = Field("key", "text", "the whole key")
 _LEADER = "`id`: text; `epoch`: number; `data`: text, or `data_base64`"
 _LINE = (
-    "objects in the order of turns, with `id`: text; `candidate`, `host`: text, `pid`, `since`:"
-    " numbers, null if an earlier kip30 took the place; `readable`: boolean; null: no line there"
+    "a list of objects with `id`, `candidate`, `host`, `pid`, `since` and `readable`; null: none"
 )
 _GROUP_STATE = "the state of the group, with a list `members`; null: no such group"
 _MEMBERS = "a list of objects with `id`: text, and `data`: text, or `data_base64`"

@@ -18,7 +18,7 @@ from kip30.election import Leader, LeaderChange, LeaderElection
 from kip30.errors import UnsupportedError
 from kip30.locator import PluginLocator
 from kip30.operations import WaitingPlace, read_line
-from kip30.runtime.candidate_line import Place
+from kip30.runtime.candidate_line import LinePlace
 
 _TITLES = ("LEADER", "EPOCH", "DATA")
 _WIDTHS = (24, 6)
@@ -88,7 +88,7 @@ def _line_rows(leader: Leader[bytes] | None, line: Sequence[WaitingPlace]) -> It
 
 
 def _place_fields(one: WaitingPlace) -> dict[str, Any]:
-    place = dict.fromkeys(Place._fields) if one.place is None else one.place._asdict()
+    place = dict.fromkeys(LinePlace._fields) if one.place is None else one.place._asdict()
     return {"id": one.id, **place, "readable": one.is_readable}
 
 

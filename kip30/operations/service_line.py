@@ -7,7 +7,7 @@ from kip30.codecs import BYTES
 from kip30.errors import UnsupportedError
 from kip30.locator import PluginLocator
 from kip30.names import check_id
-from kip30.runtime.candidate_line import Place, decode_place, line_group
+from kip30.runtime.candidate_line import LinePlace, decode_place, line_group
 
 
 class WaitingPlace(NamedTuple):
@@ -21,7 +21,7 @@ class WaitingPlace(NamedTuple):
     """
 
     id: str
-    place: Place | None
+    place: LinePlace | None
     is_readable: bool = True
 
 

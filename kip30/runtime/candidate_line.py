@@ -17,8 +17,8 @@ import json
 import logging
 import math
 import os
+import platform
 import random
-import socket
 import time
 from typing import Any, NamedTuple, cast
 
@@ -60,7 +60,7 @@ def service_of_line(group: str) -> str | None:
     return service if is_named else None
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """The data of a place, for operators alone: turns do not depend on it.
 
     Attributes:
@@ -78,16 +78,16 @@ class Place(NamedTuple):
 
 def encode_place(candidate: str) -> bytes:
     """Return the data of a place that this process takes now."""
-    place = Place(candidate, socket.gethostname(), os.getpid(), round(time.time(), 3))
+    place = LinePlace(candidate, platform.node(), os.getpid(), round(time.time(), 3))
     return json.dumps(place._asdict()).encode()
 
 
-def decode_place(data: bytes) -> Place | None:
+def decode_place(data: bytes) -> LinePlace | None:
     """Return what *data* has; None: another version of kip30, or another program, wrote it."""
     try:
         fields = cast("dict[str, Any]", json.loads(data))
         candidate, host = fields["candidate"], fields["host"]
-        return Place(str(candidate), str(host), int(fields["pid"]), float(fields["since"]))
+        return LinePlace(str(candidate), str(host), int(fields["pid"]), float(fields["since"]))
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
