@@ -14,7 +14,7 @@ from kip30.cli._output import Field, Output, Row
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.cli._unreadable import report_unreadable
 from kip30.codecs import BYTES
-from kip30.errors import UnavailableError, UsageError
+from kip30.errors import UsageError
 from kip30.locator import PluginLocator
 from kip30.operations import (
     LONGEST_LINE,
@@ -164,10 +164,8 @@ def _import_status(done: Import) -> int:
     _name("may have been written: its answer was lost", done.unknown)
     for key, error in [*done.failed.items()][:_SHOWN]:
         say(f"{key!r} was not written: {error}")
-    if done.unknown:
-        return Status.UNKNOWN
-    if any(isinstance(error, UnavailableError) for error in done.failed.values()):
-        return Status.UNAVAILABLE
+    if done.silence is not None:
+        raise done.silence
     return Status.REFUSED if done.conflicts or done.failed else Status.OK
 
 

@@ -1,5 +1,6 @@
 """Makes settings from properties, and reports the mistakes that prevent it."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +26,9 @@ _NOTHING: tuple[object, ...] = ("", ())
 
 HIDDEN = "***"
 """The text shown in place of a secret."""
+
+_CREDENTIALS = re.compile(r"[^/@\s,]+(?=@)")
+"""The user and the password of a URL, which an address may have been written as."""
 
 
 def build(settings_class: type[T], properties: Properties) -> T:
@@ -172,7 +176,7 @@ def _parsed(declaration: Declaration, key: str, value: Value) -> Any:
     if _is_hidden(declaration, value):
         written, complaint = HIDDEN, f"does not read as {declaration.parser.kind}"
     else:
-        written = repr(written)
+        written = repr(_CREDENTIALS.sub(HIDDEN, written))
     raise ConfigError(f"{key} = {written} ({value.origin}): {complaint}")
 
 

@@ -67,6 +67,7 @@ class Import(NamedTuple):
         conflicts: Keys that were created, changed or deleted by others meanwhile, and stay so.
         unknown: Keys that may have been written: the answer was lost.
         failed: Other errors, by key. Nothing was done for these.
+        silence: The first error of a store that did not answer; None if it did.
     """
 
     created: int
@@ -74,6 +75,7 @@ class Import(NamedTuple):
     conflicts: Sequence[str]
     unknown: Sequence[str]
     failed: Mapping[str, Kip30Error]
+    silence: UnavailableError | OutcomeUnknownError | None = None
 
 
 def parse_exported(lines: Iterable[bytes]) -> dict[str, bytes]:
@@ -178,6 +180,7 @@ def write_import(storage: Storage[bytes], plan: ImportPlan, *, update: bool) -> 
             for key, error in errors.items()
             if not isinstance(error, (*met, OutcomeUnknownError))
         },
+        _silence_of(errors.values()),
     )
 
 
@@ -201,6 +204,13 @@ def _replace(
 
 def _not_sent(keys: Iterable[str]) -> Mapping[str, Kip30Error]:
     return dict.fromkeys(keys, UnavailableError("not sent, because the store does not answer"))
+
+
+def _silence_of(errors: Iterable[Kip30Error]) -> UnavailableError | OutcomeUnknownError | None:
+    """Return the first lost answer, or else the first error of a store that gave none."""
+    silent = [one for one in errors if isinstance(one, (UnavailableError, OutcomeUnknownError))]
+    lost = (one for one in silent if isinstance(one, OutcomeUnknownError))
+    return next(lost, silent[0] if silent else None)
 
 
 def _got_no_answer(failed: Mapping[str, Kip30Error], count: int) -> bool:

@@ -5,6 +5,7 @@
 """
 
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -88,10 +89,13 @@ class Contest(Protocol):
         """Return why nothing is left to run, or an empty text. Does not wait."""
         return ""
 
-    def note_success(self) -> None:
+    def note_success(self, goes_on: Callable[[], bool]) -> None:
         """Note that the command of the present term has ended with status 0, and at no signal.
+
+        Args:
+            goes_on: Asked before a store that does not answer is tried again.
 
         Raises:
             Kip30Error: It is not noted, or perhaps not.
         """
-        return  # most contests note nothing
+        del goes_on  # most contests note nothing

@@ -169,7 +169,7 @@ class _Runner:
 
     def _note_success(self) -> None:
         try:
-            self._contest.note_success()
+            self._contest.note_success(goes_on=lambda: not self._interrupts.received)
         except Kip30Error:
             self._say("the command has succeeded, but may run again, because that was not noted:")
             raise

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from typing_extensions import override
@@ -141,6 +142,9 @@ class OncePerKeyContest(StoreContest):
         self._runs: CompletedRuns | None = None
         # The run that makes another one superfluous. Written by the listener's thread, too.
         self._found: CompletedRun | None = None
+        # Reads the record in the term with this epoch.
+        self._reading = RetriedCall(self._read)
+        self._read_epoch = 0
 
     @override
     def wait(self, timeout: float) -> Leadership | None:
@@ -151,10 +155,13 @@ class OncePerKeyContest(StoreContest):
         if self._entry.result(timeout) is None or self._found is not None:
             return None
         term = super().wait(timeout)
-        if term is None or self._runs is None:
+        if term is None:
             return None
-        self._found = self._runs.find(self._key) or self._found
-        return term if self._found is None else None
+        if term.epoch != self._read_epoch:
+            self._reading.forget()
+            self._read_epoch = term.epoch
+        has_read = self._reading.result(timeout)
+        return term if has_read and self._found is None else None
 
     @override
     def finished(self) -> str:
@@ -162,13 +169,13 @@ class OncePerKeyContest(StoreContest):
         return "" if self._found is None else self._found.described()
 
     @override
-    def note_success(self) -> None:
-        """Add the run to the record, by the fence of its term, and retry while that is valid."""
+    def note_success(self, goes_on: Callable[[], bool]) -> None:
+        """Add the run to the record, by the fence of its term; retry only while that is valid."""
         term = self._term
         if term is None or self._runs is None:
             raise StoreError("the term of the run is not known any longer")
         run = CompletedRun(self._key, self._candidate, term.epoch, time.time())
-        self._runs.add(run, term, goes_on=term.is_valid)
+        self._runs.add(run, term, goes_on=lambda: term.is_valid() and goes_on())
 
     @override
     def _enter(self) -> LeaderElection[str]:
@@ -179,8 +186,13 @@ class OncePerKeyContest(StoreContest):
             registry = self._locator.listener_registry(BYTES)
             registry.add_value_change_listener(self._record_key, self._heard)
             self._runs = CompletedRuns(storage, self._service)
-        self._found = self._runs.find(self._key) or self._found
+        self._read()
         return self._open() if self._found else super()._enter()
+
+    def _read(self) -> bool:
+        if self._runs is not None:
+            self._found = self._runs.find(self._key) or self._found
+        return True
 
     def _require(self, *wanted: Capability) -> None:
         for capability in wanted:

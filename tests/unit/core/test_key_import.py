@@ -43,7 +43,7 @@ class Scripted:
 def test_all_is_written() -> None:
     storage: Any = Scripted()
     done = write_import(storage, ImportPlan(MISSING, DIFFERENT, 0), update=True)
-    assert done == (450, 2, [], [], {})
+    assert done == (450, 2, [], [], {}, None)
     assert storage.calls == {"put_many": 3, "compare_and_set": 2}
 
 

@@ -47,7 +47,7 @@ def test_one_that_waits_learns_of_the_note_while_another_leads(
     leader: OncePerKeyContest, waiting: OncePerKeyContest
 ) -> None:
     assert not waiting.finished()
-    leader.note_success()
+    leader.note_success(lambda: False)
     assert "'monday' was done by first" in eventually(waiting.finished)
     assert waiting.wait(TURN_SECONDS) is None
 
@@ -57,7 +57,7 @@ def test_one_that_has_not_heard_of_the_note_reads_it_once_it_is_elected(
 ) -> None:
     # The listener looks into the record by this name, and reads by another one.
     monkeypatch.setattr("kip30.runner.service_election.run_of", lambda *_: None)
-    leader.note_success()
+    leader.note_success(lambda: False)
     leader.resign()
 
     def is_decided() -> bool:
@@ -70,7 +70,7 @@ def test_one_that_has_not_heard_of_the_note_reads_it_once_it_is_elected(
 def test_one_that_comes_later_is_not_nominated(
     leader: OncePerKeyContest, open_contest: OpenContest
 ) -> None:
-    leader.note_success()
+    leader.note_success(lambda: False)
     late = open_contest("late")
     eventually(lambda: late.wait(TURN_SECONDS) or late.finished())
     assert "'monday' was done by first" in late.finished()
