@@ -21,6 +21,7 @@ import pytest
 from typing_extensions import override
 
 from kip30.driver.lease import Lease
+from kip30.errors import UnavailableError
 from kip30.runner import LOST_STATUS, Ending, Job, run
 from kip30_conformance.polling import time_scale
 
@@ -295,6 +296,30 @@ def test_a_lease_that_was_renewed_after_all_delays_no_command(field: Field) -> N
     outcome = run(contest, Job(service="s", candidate="c", command=command), say=say)
     assert outcome.ending is Ending.INTERRUPTED
     assert not any("retry in" in line for line in said)
+
+
+class Unanswered(FileContest):
+    """A contest whose store does not answer once the command has succeeded."""
+
+    @override
+    def note_success(self, goes_on: Callable[[], bool]) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        while goes_on():
+            time.sleep(0.01)
+        raise UnavailableError("no answer")
+
+
+@pytest.mark.fault
+def test_a_signal_ends_the_attempts_to_note_a_success(field: Field) -> None:
+    said = list[str]()
+    with pytest.raises(UnavailableError, match="no answer"):
+        run(
+            Unanswered(field.folder, LONG),
+            Job(service="s", candidate="c", command=["true"]),
+            say=said.append,
+        )
+    assert "may run again" in said[-1]
+    assert not field.record.session
 
 
 @pytest.mark.fault
