@@ -137,7 +137,7 @@ class CompletedRuns:
     def _has_added(self, run: CompletedRun, fence: Fencing) -> bool:
         """Return whether the run is there now; false if the record has changed meanwhile."""
         found = self._storage.get(self._key)
-        record = {} if found is None else _record(self._key, found.value)
+        record: Mapping[str, Any] = {} if found is None else _record(self._key, found.value)
         rows = _rows(self._key, record)
         if any(row.get("key") == run.key for row in rows):
             return True
