@@ -161,6 +161,15 @@ def test_neither_repr_nor_effective_shows_what_is_hidden(hidden: dict[str, str])
         assert value not in repr(settings)
 
 
+@pytest.mark.parametrize(
+    "address", ["http://user:hunter2@h:2379", "user:hunter2@h:1/x,https://u:hunter2@i/"]
+)
+def test_no_error_shows_the_password_in_an_address(address: str) -> None:
+    error = refusal({"plugin.shop.endpoints": address})
+    assert "not an address" in str(error)
+    assert "hunter2" not in "".join(traceback.format_exception(error))
+
+
 @pytest.mark.parametrize("written", ["12x34", "${env:SHOP_PIN}"])
 def test_no_error_shows_what_is_hidden(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
     monkeypatch.setenv("SHOP_PIN", "12x34")

@@ -320,14 +320,3 @@ def test_other_sources_and_other_tasks_are_refused(files: Files, words: tuple[st
 def test_a_value_cannot_steer_the_terminal(files: Files) -> None:
     files.write(EMBEDDED, {**EMBEDDED, "plugin.namespace": "a\\u001b[2J\\tb"})
     assert files.rows()["plugin.namespace"][1] == "a\\x1b[2J\\tb"
-
-
-@pytest.mark.parametrize(
-    "address", ["http://user:hunter2@h:2379", "user:hunter2@h:1/x,https://u:hunter2@i/"]
-)
-def test_a_password_in_an_address_is_not_shown(shell: Shell, address: str) -> None:
-    shell.write({"plugin.backend": "etcd", "plugin.etcd.endpoints": address})
-    result = shell("config", "--check", str(shell.properties))
-    assert result.exit_code == Status.USAGE
-    assert "not an address" in result.stderr
-    assert "hunter2" not in result.output + result.stderr
