@@ -21,8 +21,9 @@ from kip30 import (
 )
 from kip30.driver.clock import ManualClock
 from kip30.driver.records import new_nonce
+from kip30.election import LeaderElection
 from kip30.runtime import campaign
-from kip30.runtime.candidacy import Candidacy
+from kip30.runtime.candidacy import Candidacy, Leadership
 from kip30.runtime.candidate_line import CandidateLine
 from kip30.runtime.late_claims import LateClaims
 from kip30.runtime.term_work import ThreadOrTask
@@ -108,19 +109,31 @@ def test_a_claim_that_arrives_after_its_term_is_taken_back(
     eventually(lambda: other.leader_election("s").get_leader() is None)
 
 
-def test_a_term_whose_claim_got_a_lost_answer_is_held_by_its_work(open_client: OpenClient) -> None:
-    client, other = open_client(), open_client()
-    election, rival = client.leader_election("s"), other.leader_election("s")
+def term_after_a_lost_answer(client: PluginLocator, election: LeaderElection[str]) -> Leadership:
+    """Return a term that the claim of the candidate "a" found after the answer to one was lost."""
     faults(client).lose_answers("election.claim")
     election.nominate("a", "x")
     term = election.wait_elected("a", PATIENCE)
     assert term is not None
-    work = term.begin_work(ThreadOrTask(thread=-1))
-    with suppress(OutcomeUnknownError):
-        election.resign("a")
+    return term
+
+
+def expect_held_from(other: PluginLocator, term: Leadership) -> None:
+    """Require that *other* can lead only when the work under *term* holds it no longer."""
+    rival = other.leader_election("s")
     rival.nominate("b", "x")
     assert rival.wait_elected("b", PATIENCE) is not None
     assert other.context.clock.now() >= term.held_until
+
+
+def test_a_term_whose_claim_got_a_lost_answer_is_held_by_its_work(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    election = client.leader_election("s")
+    term = term_after_a_lost_answer(client, election)
+    work = term.begin_work(ThreadOrTask(thread=-1))
+    with suppress(OutcomeUnknownError):
+        election.resign("a")
+    expect_held_from(other, term)
     term.end_work(work)
 
 
@@ -129,11 +142,8 @@ def test_a_term_that_ends_while_late_claims_are_released_is_held_by_its_work(
 ) -> None:
     """As above, but it resigns after the campaign has begun the step that looks for late claims."""
     client, other = open_client(), open_client()
-    election, rival = client.leader_election("s"), other.leader_election("s")
-    faults(client).lose_answers("election.claim")
-    election.nominate("a", "x")
-    term = election.wait_elected("a", PATIENCE)
-    assert term is not None
+    election = client.leader_election("s")
+    term = term_after_a_lost_answer(client, election)
     work = term.begin_work(ThreadOrTask(thread=-1))
     own, release = election._campaign, LateClaims.release_shown
 
@@ -146,9 +156,7 @@ def test_a_term_that_ends_while_late_claims_are_released_is_held_by_its_work(
     monkeypatch.setattr(LateClaims, "release_shown", end_and_release)
     own._task.wake()
     eventually(lambda: own.find("a") is None)
-    rival.nominate("b", "x")
-    assert rival.wait_elected("b", PATIENCE) is not None
-    assert other.context.clock.now() >= term.held_until
+    expect_held_from(other, term)
     term.end_work(work)
 
 

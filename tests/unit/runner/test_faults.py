@@ -229,6 +229,20 @@ def test_a_guard_killed_at_once_again_and_again_is_replaced_after_growing_pauses
     assert runner.wait() == 128 + signal.SIGTERM
 
 
+def run_to_second_term(contest: FileContest, *command: str) -> list[str]:
+    """Run *command* until it leads for the second time; return the lines of progress."""
+    said = list[str]()
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line.startswith("leading s, epoch 2"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    outcome = run(contest, Job(service="s", candidate="c", command=command), say=say)
+    assert outcome.ending is Ending.INTERRUPTED
+    return said
+
+
 class Unrenewed(FileContest):
     """A contest whose store accepts claims, but no renewals: terms share a lease until it ends."""
 
@@ -251,17 +265,8 @@ class Unrenewed(FileContest):
 
 @pytest.mark.fault
 def test_no_command_is_started_under_a_lease_that_is_about_to_end(field: Field) -> None:
-    said = list[str]()
-
-    def say(line: str) -> None:
-        said.append(line)
-        if line.startswith("leading s, epoch 2"):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    timeout = TIMEOUT * time_scale()
-    job = Job(service="s", candidate="c", command=["sleep", "1000"])
-    outcome = run(Unrenewed(field.folder, timeout), job, say=say)
-    assert outcome.ending is Ending.INTERRUPTED
+    contest = Unrenewed(field.folder, TIMEOUT * time_scale())
+    said = run_to_second_term(contest, "sleep", "1000")
     assert any(line.startswith("the lease was not renewed in time: retry in") for line in said)
 
 
@@ -283,18 +288,9 @@ class RenewedLate(FileContest):
 
 @pytest.mark.fault
 def test_a_lease_that_was_renewed_after_all_delays_no_command(field: Field) -> None:
-    said = list[str]()
-
-    def say(line: str) -> None:
-        said.append(line)
-        if line.startswith("leading s, epoch 2"):
-            os.kill(os.getpid(), signal.SIGTERM)
-
     contest = RenewedLate(field.folder, 4 * TIMEOUT * time_scale())
     script = 'trap ": > $0" TERM; until [ -e "$1" ]; do sleep 0.01; done'
-    command = ["sh", "-c", script, str(contest.asked), str(contest.renewed)]
-    outcome = run(contest, Job(service="s", candidate="c", command=command), say=say)
-    assert outcome.ending is Ending.INTERRUPTED
+    said = run_to_second_term(contest, "sh", "-c", script, str(contest.asked), str(contest.renewed))
     assert not any("retry in" in line for line in said)
 
 
