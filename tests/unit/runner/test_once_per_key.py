@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kip30 import UnavailableError
 from kip30.config import load
+from kip30.driver.records import Version
 from kip30.runner.service_election import OncePerKeyContest
+from kip30.storage import Storage
 from kip30_conformance.polling import eventually
 
 OpenContest = Callable[[str], OncePerKeyContest]
@@ -76,3 +80,31 @@ def test_one_that_comes_later_is_not_nominated(
     assert "'monday' was done by first" in late.finished()
     leader.resign()
     late.resign()
+
+
+def test_a_note_is_tried_again_while_the_term_is_valid(
+    leader: OncePerKeyContest, waiting: OncePerKeyContest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts, put = list[str](), Storage.put
+
+    def fails_once(storage: Storage[bytes], key: str, *args: Any, **more: Any) -> Version:
+        attempts.append(key)
+        if len(attempts) == 1:
+            raise UnavailableError("no answer")
+        return put(storage, key, *args, **more)
+
+    monkeypatch.setattr(Storage, "put", fails_once)
+    leader.note_success(lambda: True)
+    assert len(attempts) == 2
+    assert "'monday' was done by first" in eventually(waiting.finished)
+
+
+def test_a_note_is_not_tried_again_once_the_caller_has_no_time(
+    leader: OncePerKeyContest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_args: object, **_more: object) -> None:
+        raise UnavailableError("no answer")
+
+    monkeypatch.setattr(Storage, "put", fails)
+    with pytest.raises(UnavailableError):
+        leader.note_success(lambda: False)
