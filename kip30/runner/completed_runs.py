@@ -105,7 +105,7 @@ class CompletedRuns:
 
         Raises:
             UnavailableError: The store did not answer in time.
-            StoreError: The record cannot be read. Without it nobody can tell what has run.
+            StoreError: The record cannot be read, and nothing else shows which keys are done.
         """
         found = self._storage.get(self._key)
         return None if found is None else run_of(key, self._key, found.value)

@@ -181,7 +181,7 @@ class StorePlace(NamedTuple):
         store: Its name.
         place: Its addresses or directory, as the setting has it, without secrets; empty if the
             store's settings do not begin with such a one.
-        unset: Which of the two settings nobody has written.
+        unset: The keys of those of the two settings that are not written.
     """
 
     store: str
