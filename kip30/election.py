@@ -77,6 +77,7 @@ class LeaderElection(Handle, Generic[T]):
         *,
         on_elected: LeadershipListener | None = None,
         on_lost: LeadershipListener | None = None,
+        step_down_seconds: float = 0.0,
     ) -> bool:
         """Make *candidate* eligible and return whether it leads now.
 
@@ -91,6 +92,9 @@ class LeaderElection(Handle, Generic[T]):
             on_lost: Called with the `Leadership` of every term that ended, unless by closing;
                 it does not wait for *on_elected* to return. No other candidate is elected before
                 both have returned, unless the lease would have ended by then.
+            step_down_seconds: How long a term stays valid once an operator has ended it, which sets
+                `Leadership.step_down_requested`. Only with the setting ``plugin.operations``. The
+                value of the first nomination holds until `resign`.
 
         Raises:
             InvalidNameError, CodecError, ValueTooLargeError, UsageError: Nothing was sent.
@@ -99,7 +103,9 @@ class LeaderElection(Handle, Generic[T]):
             AuthenticationError, StoreError: The store refuses the claim. Not nominated. A refusal
                 after this has returned is retried: the candidate stays eligible.
         """
-        candidacy = self._candidacy(candidate, data, on_elected, on_lost)
+        candidacy = self._candidacy(
+            candidate, data, on_elected, on_lost, step_down_seconds=step_down_seconds
+        )
         kept = self._campaign.add(candidacy)
         return self._tried(kept, self._store.context.operation_timeout_seconds)
 
@@ -126,12 +132,19 @@ class LeaderElection(Handle, Generic[T]):
 
     @contextmanager
     def lead(
-        self, candidate: str, data: T, *, timeout_seconds: float | None = None
+        self,
+        candidate: str,
+        data: T,
+        *,
+        timeout_seconds: float | None = None,
+        step_down_seconds: float = 0.0,
     ) -> Generator[Leadership]:
         """Nominate *candidate*, wait until it leads, and resign at the end of the block.
 
         The block keeps running when the leadership is lost: check ``leadership.lost`` or
-        ``check()``, and write with ``fence=leadership``.
+        ``check()``, and write with ``fence=leadership``. A block that is left after
+        ``leadership.step_down_requested`` was set hands over at once; otherwise the term ends
+        *step_down_seconds* later, as for `nominate`.
 
         With a *timeout_seconds* of 0 the candidate makes one attempt, and this ends with its
         answer. Otherwise the time counts from the end of the first attempt, which itself is given
@@ -141,9 +154,9 @@ class LeaderElection(Handle, Generic[T]):
             NotElectedError: Not elected within *timeout_seconds*. The candidate has resigned.
             AlreadyNominatedError: It is nominated on this handle, perhaps by another `lead`.
                 That nomination stays as it is.
-            UsageError: *timeout_seconds* is negative or not a number. Nothing was sent.
+            UsageError: A number of seconds is negative or not a number. Nothing was sent.
         """
-        candidacy = self._candidacy(candidate, data)
+        candidacy = self._candidacy(candidate, data, step_down_seconds=step_down_seconds)
         patience = self._store.context.operation_timeout_seconds
         first_try = first_try_seconds(timeout_seconds, patience)
         self._campaign.add(candidacy, alone=True)
@@ -220,13 +233,14 @@ class LeaderElection(Handle, Generic[T]):
         self._store.unreadable.note(self._target, snapshot.unreadable)
         return self._views.leader(snapshot)
 
-    def _candidacy(
+    def _candidacy(  # noqa: PLR0913  as `nominate`
         self,
         candidate: str,
         data: T,
         on_elected: LeadershipListener | None = None,
         on_lost: LeadershipListener | None = None,
         *,
+        step_down_seconds: float = 0.0,
         is_internal: bool = False,
     ) -> Candidacy:
         """Return a nomination that is not made yet; see `Candidacy`."""
@@ -238,6 +252,7 @@ class LeaderElection(Handle, Generic[T]):
             self._store.dispatcher,
             on_elected=on_elected,
             on_lost=on_lost,
+            step_down_seconds=_finite_seconds("step_down_seconds", step_down_seconds),
             is_internal=is_internal,
         )
 
@@ -285,6 +300,12 @@ def waiting_seconds(timeout_seconds: float | None) -> float:
     if not timeout_seconds >= 0:  # also not a number
         raise UsageError(f"timeout_seconds must be 0 or more, not {timeout_seconds!r}")
     return timeout_seconds
+
+
+def _finite_seconds(name: str, seconds: float) -> float:
+    if not 0 <= seconds < math.inf:  # also not a number
+        raise UsageError(f"{name} must be 0 or more, and finite, not {seconds!r}")
+    return seconds
 
 
 def first_try_seconds(timeout_seconds: float | None, patience: float) -> float:

@@ -111,6 +111,14 @@ class NotElectedError(DefiniteError, TimeoutError):
     """The candidate was not elected in the time given; it is no longer nominated."""
 
 
+class DirectiveRefusedError(DefiniteError):
+    """A directive cannot be obeyed as things are. It was not written."""
+
+
+class DirectiveNotObeyedError(DefiniteError):
+    """A directive was not obeyed in time. It is withdrawn."""
+
+
 class LeadershipLostError(DefiniteError):
     """The leadership has ended; its holder must no longer act as leader."""
 

@@ -95,7 +95,9 @@ class PluginLocator(Closeable):
 
     def _start(self, config: Configuration) -> None:
         resolved = resolve(config, self._clock)
-        store = OpenStore(resolved.open(), resolved.context)
+        store = OpenStore(
+            resolved.open(), resolved.context, obeys_directives=resolved.obeys_directives
+        )
         self._drop = weakref.finalize(self._connection_owner, _close_elsewhere, store)
         self._drop.atexit = False
         self._store = store

@@ -49,9 +49,13 @@ class ElectionRequests(LeaderElection[T], LoopHandle):
         data: T,
         on_elected: LeadershipListener | None = None,
         on_lost: LeadershipListener | None = None,
+        *,
+        step_down_seconds: float = 0.0,
     ) -> Candidacy:
         """Return a nomination that is not made yet."""
-        return self._candidacy(candidate, data, on_elected, on_lost)
+        return self._candidacy(
+            candidate, data, on_elected, on_lost, step_down_seconds=step_down_seconds
+        )
 
     def add(self, candidacy: Candidacy, *, alone: bool = False) -> Candidacy:
         """Make the nomination; see `kip30.runtime.campaign.Campaign.add`."""
@@ -96,6 +100,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         *,
         on_elected: AsyncListener[AsyncLeadership] | None = None,
         on_lost: AsyncListener[AsyncLeadership] | None = None,
+        step_down_seconds: float = 0.0,
     ) -> bool:
         """See `kip30.LeaderElection.nominate`. The callbacks are called in the loop.
 
@@ -107,6 +112,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             data,
             self._listeners.callback(on_elected, self._counterparts.of),
             self._listeners.callback(on_lost, self._counterparts.of),
+            step_down_seconds=step_down_seconds,
         )
         return (await self._attempted(partial(self._handle.add, candidacy))).leads()
 
@@ -159,6 +165,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         data: T,
         *,
         timeout_seconds: float | None = None,
+        step_down_seconds: float = 0.0,
         cancel_on_loss: bool = True,
     ) -> AsyncGenerator[AsyncLeadership]:
         """Nominate *candidate*, wait until it leads, and resign at the end of the block.
@@ -171,6 +178,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             candidate: An id of the caller's choice.
             data: What `get_leader` shows of it while it leads.
             timeout_seconds: As for `kip30.LeaderElection.lead`.
+            step_down_seconds: The same.
             cancel_on_loss: Whether the block is cancelled when the leadership is lost. If not,
                 check ``leadership.lost`` or ``check()``, and write with ``fence=leadership``.
 
@@ -178,10 +186,10 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             LeadershipLostError: The block was cancelled because the leadership was lost.
             NotElectedError: Not elected within *timeout_seconds*. The candidate has resigned.
             AlreadyNominatedError: It is nominated on this handle, perhaps by another `lead`.
-            UsageError: *timeout_seconds* is negative or not a number.
+            UsageError: A number of seconds is negative or not a number.
         """
         first_try = first_try_seconds(timeout_seconds, self._seconds)
-        candidacy = self._handle.candidacy(candidate, data)
+        candidacy = self._handle.candidacy(candidate, data, step_down_seconds=step_down_seconds)
         leadership = await self._elected(candidacy, first_try, timeout_seconds)
         try:
             with leadership.working(task_runner()):

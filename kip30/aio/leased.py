@@ -126,8 +126,25 @@ def _end(counterpart: "ReferenceType[AsyncLeaseBound[Any]]") -> None:
         bound.end()
 
 
+def _request_step_down(counterpart: "ReferenceType[AsyncLeadership]") -> None:
+    if (leadership := counterpart()) is not None:
+        leadership.step_down_requested.set()
+
+
 class AsyncLeadership(AsyncLeaseBound[Leadership]):
-    """One term of one candidate; see `kip30.Leadership`. Usable as ``fence=``."""
+    """One term of one candidate; see `kip30.Leadership`. Usable as ``fence=``.
+
+    Attributes:
+        step_down_requested: Set once an operator has ended the term, which stays valid for the
+            candidate's ``step_down_seconds``.
+    """
+
+    def __init__(self, bridge: Bridge, held: Leadership) -> None:
+        """Wrap *held*."""
+        self.step_down_requested: asyncio.Event = asyncio.Event()
+        super().__init__(bridge, held)
+        counterpart: ref[AsyncLeadership] = ref(self)  # weak, for the same reason
+        held.on_step_down(lambda: bridge.post(partial(_request_step_down, counterpart)))
 
     def working(self, runner: ThreadOrTask) -> AbstractContextManager[None]:
         """Return a block of *runner* that works under this."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from kip30.config.parsers import milliseconds, paths, text
+from kip30.config.parsers import boolean, milliseconds, paths, text
 from kip30.config.settings import setting
 from kip30.errors import ConfigError
 
@@ -72,6 +72,14 @@ class CommonSettings:
         default=None,
         shown="a tenth of the session timeout",
         doc="How long before the store a client considers its session ended",
+    )
+
+    obeys_directives: bool = setting(
+        "plugin.operations",
+        boolean,
+        default=False,
+        doc="Whether candidates obey `kip30 pause`, `step-down` and `hand-over`; `kip30 run` obeys"
+        " them unless this is set to false",
     )
 
     def __post_init__(self) -> None:

@@ -36,6 +36,7 @@ from kip30.errors import (
 from kip30.runtime.candidacy import Candidacy, Leadership
 from kip30.runtime.candidacy_phases import CandidacyEvent, CandidacyPhase
 from kip30.runtime.candidate_line import CandidateLine
+from kip30.runtime.directive_watch import DirectiveWatch
 from kip30.runtime.late_claims import LateClaims
 from kip30.runtime.leader_watch import ServiceWatch
 from kip30.runtime.lost_answers import given_back
@@ -85,6 +86,7 @@ class Campaign:
         self._line = CandidateLine(store, service, self._task)
         self._forms_line = forms_line and self._driver.forms_line
         self._vacancies = Vacancies(store.context.clock)
+        self._directives = DirectiveWatch(store, service, self._terms.wake)
         # Whether nominations are no longer accepted. Set once, under the lock.
         self._retired = False
         self._retry = Retry(store.context.clock)
@@ -115,6 +117,7 @@ class Campaign:
                     f"{candidacy.candidate!r} is nominated here already: resign it first"
                 )
             self._watch.begin()
+            self._directives.begin()
             if not self._is_kept:
                 self._store.register(self)
                 self._is_kept = True
@@ -212,12 +215,15 @@ class Campaign:
 
     def _watch_terms(self) -> None:
         """End the terms that are no longer valid; the other task then does the rest."""
+        self._directives.update(self._watch.latest())
         self._end_lost_terms()
+        self._step_down()
         self._task.wake()
 
     def _step(self) -> None:
         begun = self._now()
         try:
+            self._directives.update(self._watch.latest())
             self._end_lost_terms()
             self._give_back()
             self._finish_leaving()
@@ -238,8 +244,8 @@ class Campaign:
     def _set_timer(self, begun: float) -> None:
         """Set the one timer to the earliest moment that is due after *begun*."""
         idle_until = self._idle_since + _LINGER_SECONDS
-        held_until = (term.held_until for term in self._held())
-        waits = (*self._vacancies.moments(), self._line.due(), *held_until)
+        held = (moment for term in self._held() for moment in (term.held_until, term.kept_until))
+        waits = (*self._vacancies.moments(), self._line.due(), self._directives.due(), *held)
         moments = (self._retry.due, self._late_claims.due(), idle_until, *waits)
         due = min((moment for moment in moments if moment > begun), default=math.inf)
         if due < math.inf and not begun < self._timer <= due:
@@ -260,7 +266,9 @@ class Campaign:
             return {term.claim.entry.nonce for term in self._held()}
 
     def _is_held(self, term: Leadership | None) -> bool:
-        return term is not None and self._store.work.is_held(term)
+        if term is None:
+            return False
+        return self._now() < term.kept_until or self._store.work.is_held(term)
 
     def _now(self) -> float:
         return self._store.context.clock.now()
@@ -280,6 +288,7 @@ class Campaign:
             if not (self._retired or is_led) and now < self._idle_since + _LINGER_SECONDS:
                 return
             self._watch.end()
+            self._directives.end()
             if self._late_claims:  # they are searched for without a watch
                 return
             self._idle_since = math.inf
@@ -315,7 +324,11 @@ class Campaign:
     def _needs_watch(self) -> bool:
         candidacies = list(self._candidacies.values())
         return self._line.is_near() or any(
-            one.leadership or one.is_uncertain() or not one.tried.done() for one in candidacies
+            one.leadership
+            or one.is_uncertain()
+            or not one.tried.done()
+            or self._directives.names(one.candidate)
+            for one in candidacies
         )
 
     def _end_lost_terms(self) -> None:
@@ -330,6 +343,22 @@ class Campaign:
                 term.held_until = -math.inf  # there is nothing to hold
                 self._lose(candidacy, term, "the store has another leader, or none")
 
+    def _step_down(self) -> None:
+        """End the terms that an operator has ended, each after the time that its candidate has."""
+        for candidacy in list(self._candidacies.values()):
+            term = candidacy.leadership
+            if term is None:
+                continue
+            step_down = self._directives.step_down_of(term.claim)
+            if step_down is not None and not term.step_down_requested.is_set():
+                ends_at = self._now() + candidacy.step_down_seconds
+                term.request_step_down(f"it steps down by {step_down.by}", ends_at)
+                self._terms.wake_at(ends_at)
+                self._store.terms.asked(term, term.step_down_reason)
+            if self._now() >= term.steps_down_at:
+                margin = self._store.context.margin_seconds
+                self._lose(candidacy, term, term.step_down_reason, kept_seconds=margin)
+
     def _taken_away(self, term: Leadership) -> bool:
         latest = self._watch.latest()
         if latest is None or latest.order <= term.claim.order:
@@ -337,13 +366,20 @@ class Campaign:
         entry = latest.entries.get(term.candidate)
         return entry is None or entry.nonce != term.claim.entry.nonce
 
-    def _lose(self, candidacy: Candidacy, term: Leadership, reason: str) -> None:
-        """End *term*, unless the other task or a resignation has already ended it."""
+    def _lose(
+        self, candidacy: Candidacy, term: Leadership, reason: str, *, kept_seconds: float = 0.0
+    ) -> None:
+        """End *term*, unless the other task or a resignation has already ended it.
+
+        It is released in the store *kept_seconds* later at the earliest.
+        """
         with self._lock:
             if candidacy.leadership is not term:
                 return
             candidacy.advance(CandidacyEvent.TERM_LOST)
             self._ended_term(candidacy, reason)
+            if kept_seconds:
+                term.kept_until = min(self._now() + kept_seconds, term.held_until)
             candidacy.lost.send(term)
             self._surplus.append(term)
         self._store.terms.ended(term)
@@ -426,6 +462,9 @@ class Campaign:
                 if term is not None or not all(map(self._is_held, surplus)):
                     self._terms.wake()
                 break
+            if not candidacy.is_uncertain() and self._directives.veto(candidacy.candidate):
+                candidacy.first_attempt_done()
+                continue
             if self._gives_turn_to_others(candidacy):
                 continue
             is_due = not candidacy.tried.done() or candidacy.is_uncertain()
@@ -452,7 +491,8 @@ class Campaign:
         return any(candidacy.leads() for candidacy in list(self._candidacies.values()))
 
     def _seems_free(self, candidacy: Candidacy) -> bool:
-        turn = self._line.turn() if self._forms_line else 0
+        is_named = self._directives.names(candidacy.candidate)
+        turn = self._line.turn() if self._forms_line and not is_named else 0
         return self._vacancies.is_turn_of(candidacy.nonce, self._watch.latest(), turn)
 
     def _attempt(self, candidacy: Candidacy) -> None:
@@ -466,7 +506,11 @@ class Campaign:
             self.withdraw(candidacy)
             return
         if isinstance(answer, Claim):
-            self._won(claimant, answer)
+            epoch = answer.entry.version.major
+            if veto := self._directives.veto(claimant.candidate, epoch):
+                self._return_vetoed(claimant, answer, veto)
+            else:
+                self._won(claimant, answer)
             if claimant is not candidacy:  # the next step tries again, unless *claimant* leads
                 return
         else:
@@ -503,12 +547,25 @@ class Campaign:
         except OutcomeUnknownError:
             candidacy.lost_answer = True
             raise
-        if not isinstance(answer, Claim):
+        if isinstance(answer, Claim):
+            self._read_directives(candidacy)
+        else:
             self._advance(candidacy, CandidacyEvent.NOT_GRANTED)
         return answer
 
-    def _won(self, candidacy: Candidacy, claim: Claim) -> None:
-        term = Leadership(
+    def _read_directives(self, candidacy: Candidacy) -> None:
+        """Read the directives after the grant of a claim; until that has been done it is uncertain.
+
+        If they cannot be read, the claim is repeated, with the same nonce.
+        """
+        try:
+            self._directives.read(self._watch.latest())
+        except Kip30Error:
+            candidacy.lost_answer = True
+            raise
+
+    def _new_term(self, candidacy: Candidacy, claim: Claim) -> Leadership:
+        return Leadership(
             self._service,
             claim,
             candidacy.data,
@@ -516,6 +573,22 @@ class Campaign:
             self._store.future,
             progress=self._store.work,
         )
+
+    def _return_vetoed(self, candidacy: Candidacy, claim: Claim, veto: str) -> None:
+        """Give back *claim*, which a directive keeps from leading: no callback is called."""
+        self._vacancies.granted()
+        with self._lock:
+            candidacy.advance(CandidacyEvent.VETOED)
+            self._remember(candidacy)
+            candidacy.nonce = new_nonce()
+        term = self._new_term(candidacy, claim)
+        term.end(veto)
+        self._surplus.append(term)
+        self._task.wake()
+        self._store.terms.returned(self._service, claim, veto)
+
+    def _won(self, candidacy: Candidacy, claim: Claim) -> None:
+        term = self._new_term(candidacy, claim)
         self._store.sessions.adopt(claim.lease)
         self._line.served()
         self._vacancies.granted()

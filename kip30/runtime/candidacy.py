@@ -1,5 +1,7 @@
 """One candidate's nomination and the terms it leads."""
 
+import math
+import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -35,7 +37,16 @@ from kip30.runtime.term_work import (
 
 
 class Leadership(LeaseBound):
-    """One term of one candidate. It ends once, and for good; the next term is a new one."""
+    """One term of one candidate. It ends once, and for good; the next term is a new one.
+
+    Attributes:
+        step_down_requested: Set once an operator has ended the term. It stays valid for the
+            candidate's ``step_down_seconds``, so that a program can finish what it has begun.
+        step_down_reason: The operator, in words; empty before that.
+        steps_down_at: When it ends by that, in seconds on the clock of the lease; else infinite.
+        kept_until: When it can be released in the store at the earliest, likewise: a program that
+            only asks whether it is valid may act on an answer of just before its end.
+    """
 
     lost_error: ClassVar[type[DefiniteError]] = LeadershipLostError
 
@@ -51,8 +62,31 @@ class Leadership(LeaseBound):
     ) -> None:
         """Lead *service* under *claim*; see `LeaseBound`. Its work is kept in *progress*."""
         self.service = service
+        self.step_down_requested: threading.Event = threading.Event()
+        self.step_down_reason = ""
+        self.steps_down_at: float = math.inf
+        self.kept_until: float = -math.inf
         self._progress = progress
+        self._on_step_down: list[Callable[[], object]] = []
         super().__init__(claim, data, wake, make_future)
+
+    def request_step_down(self, reason: str, at: float) -> None:
+        """Note that an operator ends this, with *reason*, at the moment *at*."""
+        self.step_down_reason, self.steps_down_at = reason, at
+        with self._ending:
+            self.step_down_requested.set()
+            callbacks, self._on_step_down = self._on_step_down, []
+        for callback in callbacks:
+            callback()
+
+    def on_step_down(self, callback: Callable[[], object]) -> None:
+        """Call *callback*, which must not block, once that has been noted."""
+        with self._ending:
+            is_requested = self.step_down_requested.is_set()
+            if not is_requested:
+                self._on_step_down.append(callback)
+        if is_requested:
+            callback()
 
     @property
     def candidate(self) -> str:
@@ -165,6 +199,7 @@ class Candidacy:
             completes removes itself.
         lost_answer: Whether the answer to any claim under the present nonce was lost.
         held: The term whose claim must be given back when it leaves.
+        step_down_seconds: How long a term stays valid after an operator has ended it.
     """
 
     def __init__(  # noqa: PLR0913  made in one place
@@ -175,6 +210,7 @@ class Candidacy:
         *,
         on_elected: LeadershipListener | None = None,
         on_lost: LeadershipListener | None = None,
+        step_down_seconds: float = 0.0,
         is_internal: bool = False,
     ) -> None:
         """Notify both listeners through *dispatcher*; neither waits for the other.
@@ -189,6 +225,7 @@ class Candidacy:
             on_lost,
         )
         self.is_internal: bool = is_internal
+        self.step_down_seconds: float = step_down_seconds
         delivery = Delivery[Leadership] if is_internal else TermDelivery
         self.elected: Delivery[Leadership] = delivery(dispatcher, on_elected, "on_elected")
         self.lost: Delivery[Leadership] = delivery(dispatcher, on_lost, "on_lost")

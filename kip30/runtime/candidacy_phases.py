@@ -27,10 +27,11 @@ class CandidacyEvent(Enum):
 
     CLAIM_SENT = "a claim is sent"
     GRANTED = "granted"
+    VETOED = "vetoed"
     NOT_GRANTED = "held by another, or not sent"
     TERM_LOST = "the lease ends, or the store has another leader"
     RESIGNED = "resign"
-    SETTLED = "the store shows none, or has released it"
+    SETTLED = "not in the store, or released"
     RELEASED = "the store confirms the release, or the lease has ended"
     CLOSED = "the locator closes"
 
@@ -46,6 +47,7 @@ TRANSITIONS: Mapping[CandidacyPhase, Mapping[CandidacyEvent, CandidacyPhase]] = 
     _Phase.UNCERTAIN: {
         _Event.CLAIM_SENT: _Phase.UNCERTAIN,
         _Event.GRANTED: _Phase.LEADING,
+        _Event.VETOED: _Phase.WAITING,
         _Event.NOT_GRANTED: _Phase.WAITING,
         _Event.RESIGNED: _Phase.LEAVING_UNCERTAIN,
         _Event.CLOSED: _Phase.CLOSED,
@@ -58,6 +60,7 @@ TRANSITIONS: Mapping[CandidacyPhase, Mapping[CandidacyEvent, CandidacyPhase]] = 
     _Phase.LEAVING_UNCERTAIN: {
         _Event.CLAIM_SENT: _Phase.LEAVING_UNCERTAIN,  # it resigned just before
         _Event.GRANTED: _Phase.LEAVING,
+        _Event.VETOED: _Phase.LEAVING,
         _Event.NOT_GRANTED: _Phase.LEAVING,
         _Event.SETTLED: _Phase.LEAVING,
         _Event.CLOSED: _Phase.CLOSED,

@@ -68,14 +68,17 @@ class _StoreClaims:
 class OpenStore:
     """An open backend and what surrounds it. Thread-safe; unusable in a forked child."""
 
-    def __init__(self, backend: Backend, context: Context) -> None:
-        """Take ownership of *backend*.
+    def __init__(
+        self, backend: Backend, context: Context, *, obeys_directives: bool = False
+    ) -> None:
+        """Take ownership of *backend*. Candidates obey directives if *obeys_directives*.
 
         Raises:
             UnavailableError: The system has no thread to spare. *backend* is closed.
         """
         self.backend = backend
         self.context = context
+        self.obeys_directives = obeys_directives
         self.dispatcher: Dispatcher = Dispatcher(context.clock)
         self.callbacks: Callbacks = Callbacks(self.dispatcher)
         self.observations: Subscriptions = Subscriptions(backend.observe)

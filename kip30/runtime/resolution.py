@@ -49,6 +49,7 @@ class Resolved(NamedTuple):
     choice: Choice
     context: Context
     settings: Any
+    obeys_directives: bool
 
     def open(self) -> Backend:
         """Open the store.
@@ -107,7 +108,8 @@ def resolve(
     choice = choose(common, properties, load_plugins=load_plugins)
     with _explaining(choice):
         _check_keys(properties, common, choice)
-        return Resolved(choice, context, build(choice.backend.settings_class, properties))
+        settings = build(choice.backend.settings_class, properties)
+        return Resolved(choice, context, settings, common.obeys_directives)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ def check(config: Configuration = None, *, load_plugins: bool = False) -> Checke
     """
     properties = config if isinstance(config, Properties) else load(config)
     try:
-        choice, _, _ = resolve(properties, load_plugins=load_plugins)
+        choice, _, _, _ = resolve(properties, load_plugins=load_plugins)
     except NotLoadedError as error:
         return Checked(None, _unchecked(properties, str(error)))
     return Checked(choice.backend, reason=choice.reason, is_default=choice.is_default)
@@ -245,7 +247,7 @@ def ddl(config: Configuration = None, *, load_plugins: bool = False) -> Sequence
         ConfigError: A setting is wrong, or the store is a plugin that was not loaded; the message
             names it.
     """
-    choice, _, settings = resolve(config, load_plugins=load_plugins)
+    choice, _, settings, _ = resolve(config, load_plugins=load_plugins)
     return choice.backend.ddl(settings)
 
 

@@ -51,9 +51,14 @@ class TermLog:
         if self._first.setdefault(term, "ended") == "elected":
             self._write_end(term)
 
+    def asked(self, term: LoggedTerm, reason: str) -> None:
+        """Log that an operator ends *term*."""
+        message = "%r is to step down from %r, epoch %d: %s"
+        self._write("asked", term.service, term.claim, message, reason)
+
     def returned(self, service: str, claim: Claim, reason: str) -> None:
-        """Log that *claim* was granted too late for the program to learn of it."""
-        message = "a claim of %r to %r, epoch %d, was granted too late and is given back: %s"
+        """Log that *claim* was granted in vain, and that the program does not learn of it."""
+        message = "a claim of %r to %r, epoch %d, was granted and is given back: %s"
         self._write("returned", service, claim, message, reason)
 
     def close(self) -> None:

@@ -35,11 +35,18 @@ from kip30.recipes.aio import (
 
 _HOLDABLE = dict.fromkeys(("on_work_begun", "on_work_done"), "for the library")
 _WORK = dict.fromkeys(("begin_work", "end_work"), "for the library")
+_STEP_DOWN = dict.fromkeys(("request_step_down", "on_step_down"), "for the library")
 _BLOCK = dict.fromkeys(("enter_block", "leave_block"), "for the library")
 OTHERWISE = {
     PluginLocator: {"startup": "entering the block opens it", "context": "`locator.context`"},
     Member: {"over": "`lost` is awaited", "lease": "for the library", **_HOLDABLE},
-    Leadership: {"over": "`lost` is awaited", "lease": "for the library", **_HOLDABLE, **_WORK},
+    Leadership: {
+        "over": "`lost` is awaited",
+        "lease": "for the library",
+        **_HOLDABLE,
+        **_WORK,
+        **_STEP_DOWN,
+    },
     Grip: {"lost": "set on each object", "begin_release": "for the library", **_BLOCK},
     FencedGrip: {"lost": "set on each object", "begin_release": "for the library", **_BLOCK},
 }

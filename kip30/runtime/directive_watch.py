@@ -1,0 +1,146 @@
+"""The directives for the service of one campaign: watched, and read after a claim was granted."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from kip30.driver.records import Claim, Entry, Kind, Snapshot, Target
+from kip30.errors import InvalidNameError, StoreError
+from kip30.names import INTERNAL
+from kip30.runtime.directive_rules import DirectiveRules
+from kip30.runtime.directives import Directives, StepDown, decode_directives, directives_key
+from kip30.runtime.open_store import OpenStore
+from kip30.runtime.subscriptions import Feed
+
+log: logging.Logger = logging.getLogger(__name__)
+
+_NONE = Directives()
+
+
+class DirectiveWatch:
+    """Answers a campaign's questions about directives. Thread-safe.
+
+    A client that obeys none watches and reads nothing, and all answers are as without directives.
+    Nor does one obey any for kip30's own services, such as locks, or for a service whose name is
+    too long for a key.
+    """
+
+    def __init__(self, store: OpenStore, service: str, wake: Callable[[], None]) -> None:
+        """Watch nothing yet; call *wake* at every change: it must not block."""
+        self._store = store
+        self._target = _target(service) if store.obeys_directives else None
+        self._service = service
+        self._wake = wake
+        self._feed: Feed | None = None
+        self._lock = threading.Lock()
+        # Guarded by the lock, as all below: the newest record, its nonce, and the order of the
+        # state that showed it. A record that cannot be read counts as none.
+        self._rules = DirectiveRules()
+        self._known = _NONE
+        self._nonce: str = ""
+        self._order = -1
+
+    @property
+    def is_used(self) -> bool:
+        """True if there can be directives for the service, and this client obeys them."""
+        return self._target is not None
+
+    def begin(self) -> None:
+        """Watch the record, if it is not watched. Under the lock of the campaign."""
+        if self._target is not None and self._feed is None:
+            self._feed = self._store.observations.attach(self._target, self)
+
+    def end(self) -> None:
+        """Stop watching. Under the lock of the campaign."""
+        if self._target is not None and self._feed is not None:
+            self._feed = None
+            self._store.observations.detach(self._target, self)
+
+    def wake(self) -> None:
+        """Note a change; the feed calls this."""
+        self._wake()
+
+    def update(self, latest: Snapshot | None) -> None:
+        """Take the newest record of the watch, and the leader that *latest* shows."""
+        if self._target is None:
+            return
+        feed = self._feed
+        self._take(feed.latest if feed is not None else None, latest)
+
+    def read(self, latest: Snapshot | None) -> None:
+        """Read the record from the store now, and take it as `update` does.
+
+        Raises:
+            Kip30Error: The store did not answer, or does not allow it.
+        """
+        if self._target is not None:
+            self._take(self._store.wait(self._store.backend.observe.snapshot(self._target)), latest)
+
+    def veto(self, candidate: str, epoch: int | None = None) -> str:
+        """Return why *candidate* may not claim, or not lead with *epoch*; empty if it may."""
+        if self._target is None:
+            return ""
+        with self._lock:
+            return self._rules.veto(candidate, self._now(), time.time(), epoch=epoch)
+
+    def names(self, candidate: str) -> bool:
+        """Return whether a hand-over names *candidate* as the successor."""
+        if self._target is None:
+            return False
+        with self._lock:
+            return self._rules.names(candidate, self._now(), time.time())
+
+    def step_down_of(self, claim: Claim) -> StepDown | None:
+        """Return the step-down that ends the term of *claim*, if there is one."""
+        if self._target is None:
+            return None
+        with self._lock:
+            return self._rules.step_down_of(claim, time.time())
+
+    def due(self) -> float:
+        """Return when a candidate may lead although nothing changes; infinite if never."""
+        if self._target is None:
+            return math.inf
+        with self._lock:
+            return self._rules.due(self._now(), time.time())
+
+    def _now(self) -> float:
+        return self._store.context.clock.now()
+
+    def _take(self, state: Snapshot | None, latest: Snapshot | None) -> None:
+        """Take *state*, unless a newer one is known, and the leader that *latest* shows."""
+        with self._lock:
+            unreadable = self._decode(state) if state is not None else None
+            self._rules.note(self._known, latest, self._now())
+        if unreadable is not None:
+            log.warning("%s", unreadable)
+
+    def _decode(self, state: Snapshot) -> StoreError | None:
+        """Decode *state*; return the error of a record that has not been reported."""
+        if state.order <= self._order:
+            return None
+        self._order = state.order
+        entry: Entry | None = next(iter(state.entries.values()), None)
+        nonce = "" if entry is None else entry.nonce
+        if nonce == self._nonce:
+            return None
+        self._nonce, self._known = nonce, _NONE
+        if entry is None:
+            return None
+        try:
+            self._known = decode_directives(self._service, entry.data)
+        except StoreError as error:
+            return error
+        return None
+
+
+def _target(service: str) -> Target | None:
+    """Return what to watch; None if there are no directives for *service*."""
+    if service.startswith(INTERNAL):
+        return None
+    try:
+        return Target(Kind.VALUE, *directives_key(service))
+    except InvalidNameError:  # too long
+        return None
