@@ -14,6 +14,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from functools import wraps
 from typing import Any, TypeVar
@@ -231,6 +232,14 @@ def text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
         return {name: None if data is None else data.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": b64encode(data or b"").decode()}
+
+
+def moment(seconds: float) -> str:
+    """Return the time *seconds* after 1970, in the zone of this machine."""
+    try:
+        return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):  # another program wrote it
+        return str(seconds)
 
 
 def escaped(field: Field) -> str:

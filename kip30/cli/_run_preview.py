@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
+from kip30.cli._directed import pause_end, pause_of
 from kip30.cli._output import Field, Output
 from kip30.codecs import BYTES
 from kip30.config import Properties
@@ -47,6 +48,8 @@ def _present(properties: Properties, job: Job, run_key: str | None) -> Iterator[
         yield "session timeout", f"{context.session_timeout_seconds:g} s"
         yield "lease margin", f"{context.margin_seconds:g} s"
         yield "leader", "-" if leader is None else f"{leader.id}, epoch {leader.epoch}"
+        if (paused := pause_of(locator, job.service)) is not None:
+            yield "paused", f"by {paused.by} until {pause_end(paused)}"
         if run_key is not None:
             run = CompletedRuns(locator.storage(BYTES), job.service).find(run_key)
             yield "done", f"{run_key!r} was not" if run is None else run.described()

@@ -24,6 +24,7 @@ _LEADER = "`id`: text; `epoch`: number; `data`: text, or `data_base64`"
 _LINE = (
     "a list of objects with `id`, `candidate`, `host`, `pid`, `since` and `readable`; null: none"
 )
+_PAUSE = "`by`, `at`, `reason`, and `until` or null; null: it is not paused"
 _GROUP_STATE = "the state of the group, with a list `members`; null: no such group"
 _MEMBERS = "a list of objects with `id`: text, and `data`: text, or `data_base64`"
 _JOBS = ("snapshot", "restore", "migrate", "diff", "repair", "preflight")
@@ -58,6 +59,12 @@ _LEADING = (
     Field("service", "text", "the service"),
     Field("leader", "object or null", f"{_LEADER}; null: no one leads"),
 )
+_DIRECTED = (
+    Field("service", "text", "the service"),
+    Field("leader", "text or null", "the id of the candidate that leads; null: no one does"),
+    Field("epoch", "number or null", "the epoch of its term; null: no one leads"),
+    Field("pause", "object or null", _PAUSE),
+)
 _WRITTEN = (_KEY, Field("version", "text", "the new version; an opaque token"))
 
 SCHEMA: Mapping[str, tuple[Field, ...]] = {
@@ -66,7 +73,15 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("state", "object or null", _GROUP_STATE),
     ),
     "leader": _LEADING,
-    "leader --all": (*_LEADING, Field("line", "list or null", _LINE)),
+    "leader --all": (
+        *_LEADING,
+        Field("line", "list or null", _LINE),
+        Field("pause", "object or null", _PAUSE),
+    ),
+    "pause": _DIRECTED,
+    "resume": _DIRECTED,
+    "step-down": _DIRECTED,
+    "hand-over": _DIRECTED,
     "status": (
         Field("at", "number", "when, in seconds since 1970"),
         Field("store", "text", "the name of the store"),
@@ -76,6 +91,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("led", "number or null", "how many of them have a leader"),
         Field("groups", "number or null", "how many groups have members"),
         Field("members", "number or null", "how many members they have"),
+        Field("paused", "list", "paused services without a leader though candidates wait"),
         Field("leaderless", "list", "services without a leader though candidates wait"),
         Field("unreadable", "number or null", "how many records cannot be read"),
         Field("unreadable_keys", "list", "up to 10 of them, as they are in the store"),

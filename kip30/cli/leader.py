@@ -1,13 +1,13 @@
 """``kip30 leader``: the leader of a service."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 import click
 
 from kip30.cli import _output
+from kip30.cli._directed import pause_end, pause_of
 from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
 from kip30.cli._follow import watch
@@ -43,7 +43,8 @@ def command(
 
     With --all a line is "leader", its id and epoch, or a number in the line of candidates that
     wait, the candidate that has this place, its host and process, and since when. Candidates of
-    one process share a place. On Cassandra candidates form no line; in JSON "line" is null.
+    one process share a place. On Cassandra candidates form no line; in JSON "line" is null. A
+    pause of the service is shown on stderr.
     """
     if watching and with_line:
         raise click.UsageError("--all and --watch exclude each other: the line is read once")
@@ -53,11 +54,18 @@ def command(
             return _watch(locator, election, output)
         leader = election.get_leader()
         line = _read_line(locator, service, output) if with_line else None
+        pause = pause_of(locator, service) if with_line else None
     if leader is None and not output.is_objects:
         say(f"{service!r} has no leader — `kip30 leader {service} --watch` waits for one")
     if with_line:
         places = None if line is None else [_place_fields(one) for one in line]
-        record = {**_record(service, leader), "line": places}
+        if pause is not None and not output.is_objects:
+            say(f"{service!r} is paused by {pause.by} until {pause_end(pause)}")
+        record = {
+            **_record(service, leader),
+            "line": places,
+            "pause": None if pause is None else pause._asdict(),
+        }
         output.table(_LINE_TITLES, _line_rows(leader, line or ()), [record])
     elif leader is not None or output.is_objects:
         output.table(_TITLES, [_row(leader)], [_record(service, leader)])
@@ -84,19 +92,12 @@ def _line_rows(leader: Leader[bytes] | None, line: Sequence[WaitingPlace]) -> It
             yield shown, "-", "-", "", "", ""
             continue
         candidate, host, pid, since = one.place
-        yield shown, candidate, "-", host, pid, _moment(since)
+        yield shown, candidate, "-", host, pid, _output.moment(since)
 
 
 def _place_fields(one: WaitingPlace) -> dict[str, Any]:
     place = dict.fromkeys(LinePlace._fields) if one.place is None else one.place._asdict()
     return {"id": one.id, **place, "readable": one.is_readable}
-
-
-def _moment(seconds: float) -> str:
-    try:
-        return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
-    except (ValueError, OverflowError, OSError):  # another program wrote it
-        return str(seconds)
 
 
 def _watch(locator: PluginLocator, election: LeaderElection[bytes], output: Output) -> int:

@@ -1,11 +1,19 @@
-"""For operators: list the services and groups of a store; export, import and delete many keys.
+"""For operators: list services and groups, direct elections, export, import and delete many keys.
 
-The commands `kip30 status`, `services`, `groups` and `kv export`, `import`, `tree`, `delete
---recursive` are made of these functions. Reading uses the scans of `kip30.scanning`, so it needs a
-store that declares ``scanning``, opens no session, and sees records of other clients as they are.
-`check_servers` needs no ``scanning``.
+The commands `kip30 status`, `services`, `groups`, `pause`, `resume`, `step-down`, `hand-over` and
+`kv export`, `import`, `tree`, `delete --recursive` are made of these functions. Those that list or
+handle many keys use the scans of `kip30.scanning`, so they need a store that declares ``scanning``,
+open no session, and see records of other clients as they are.
 """
 
+from kip30.operations.directives import (
+    HOLD_SECONDS,
+    DirectedService,
+    pause_service,
+    read_directives,
+    resume_service,
+    step_down_leader,
+)
 from kip30.operations.directory import Directory, GroupStatus, ServiceStatus, read_directory
 from kip30.operations.key_deletion import Deletion, delete_versions
 from kip30.operations.key_import import (
@@ -23,9 +31,11 @@ from kip30.operations.server_check import ServerCheck, check_servers
 from kip30.operations.service_line import WaitingPlace, read_line
 
 __all__ = [
+    "HOLD_SECONDS",
     "LONGEST_LINE",
     "ConflictRule",
     "Deletion",
+    "DirectedService",
     "Directory",
     "GroupStatus",
     "Import",
@@ -40,9 +50,13 @@ __all__ = [
     "check_servers",
     "delete_versions",
     "parse_exported",
+    "pause_service",
     "plan_import",
+    "read_directives",
     "read_directory",
     "read_line",
     "read_overview",
+    "resume_service",
+    "step_down_leader",
     "write_import",
 ]

@@ -5,9 +5,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kip30.config import Properties, load
-from kip30.errors import Kip30Error
-from kip30.names import INTERNAL
+from kip30.errors import Kip30Error, StoreError
+from kip30.names import INTERNAL, unescape
 from kip30.operations.directory import GroupStatus, ServiceStatus, read_directory
+from kip30.operations.key_scan import KeyScan
+from kip30.runtime.directives import NAMESPACE, decode_directives
 from kip30.runtime.resolution import Configuration, resolve, store_place
 from kip30.scanning import Rejected
 
@@ -25,12 +27,14 @@ class Overview(NamedTuple):
         read_seconds: How long this look took, opening the store included.
         services: As in `Directory`, without those of kip30 itself.
         groups: As in `Directory`, without those of kip30 itself.
-        vacant: Services without a leader in whose line candidates wait, locks and coordinators
+        paused: Services without a leader in whose line candidates wait, and which an operator has
+            paused.
+        vacant: The others without a leader in whose line candidates wait, locks and coordinators
             included. That is normal during an election. On Cassandra there are none, because
             candidates form no line there. One with a name too long for the name of a group is
             found only where the store keeps its epoch.
-        leaderless: Those of them that no one has led for a session timeout of this configuration:
-            they were vacant at every look since then, with the same epoch.
+        leaderless: Those of *vacant* that no one has led for a session timeout of this
+            configuration: they were vacant at every look since then, with the same epoch.
         unreadable: Records that could not be read, so that something may be missing.
     """
 
@@ -39,6 +43,7 @@ class Overview(NamedTuple):
     read_seconds: float
     services: Sequence[ServiceStatus]
     groups: Sequence[GroupStatus]
+    paused: Sequence[ServiceStatus]
     vacant: Sequence[ServiceStatus]
     leaderless: Sequence[ServiceStatus]
     unreadable: Sequence[Rejected]
@@ -93,16 +98,28 @@ class OverviewReader:
             self._vacancies.forget()
             raise
         ended = time.monotonic()
-        vacant = [one for one in found.services if one.leader is None and one.waiting]
+        waiting = [one for one in found.services if one.leader is None and one.waiting]
+        names = self._paused() if waiting else frozenset[str]()
+        paused = [one for one in waiting if one.service in names]
+        vacant = [one for one in waiting if one.service not in names]
         return Overview(
             self.store,
             self.place,
             ended - began,
             [one for one in found.services if not one.service.startswith(INTERNAL)],
             [one for one in found.groups if not one.group.startswith(INTERNAL)],
+            paused,
             vacant,
             self._vacancies.note(vacant, began, ended),
             found.unreadable,
+        )
+
+    def _paused(self) -> frozenset[str]:
+        """Return the names of the services that are paused."""
+        return frozenset(
+            unescape(one.key.rpartition("/")[2])
+            for one in KeyScan(self._properties, NAMESPACE, internal=True)
+            if _is_pause(one.value)
         )
 
     def read_when_decided(self) -> Overview:
@@ -116,6 +133,14 @@ class OverviewReader:
         while (left := self._vacancies.decided_at() - time.monotonic()) > 0:
             time.sleep(left)
         return self.read()
+
+
+def _is_pause(record: bytes) -> bool:
+    try:
+        pause = decode_directives("", record).pause
+    except StoreError:  # it has no effect
+        return False
+    return pause is not None and not pause.is_over(time.time())
 
 
 class VacancyTimes:

@@ -32,6 +32,8 @@ EXPECTED = {
     errors.AlreadyNominatedError: Status.REFUSED,
     errors.NotNominatedError: Status.REFUSED,
     errors.NotElectedError: Status.NOT_ELECTED,
+    errors.DirectiveRefusedError: Status.REFUSED,
+    errors.DirectiveNotObeyedError: Status.REFUSED,
     errors.LeadershipLostError: Status.REFUSED,
     errors.NotAcquiredError: Status.REFUSED,
     errors.GripLostError: Status.REFUSED,

@@ -18,6 +18,7 @@ FILES = (
     "test_candidate_line.py",
     "test_closing.py",
     "test_deltas.py",
+    "test_directed_campaign.py",
     "test_dispatcher.py",
     "test_group_close.py",
     "test_kafka_elector.py",

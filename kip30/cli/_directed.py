@@ -1,0 +1,115 @@
+"""Printing of services after a directive, and the question before one that ends a term."""
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from kip30.cli import _output, _parameters
+from kip30.cli._failures import say
+from kip30.cli._output import Field, Output
+from kip30.errors import StoreError, UsageError
+from kip30.locator import PluginLocator
+from kip30.operations import DirectedService, read_directives, step_down_leader
+from kip30.runtime.directives import ElectionPause
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_TITLES = ("SERVICE", "LEADER", "EPOCH", "PAUSED UNTIL", "BY", "REASON")
+
+
+def print_directed(services: Iterable[DirectedService], output: Output) -> None:
+    """Print a line for each of *services*."""
+    found = list(services)
+    output.table(_TITLES, map(_row, found), map(_record, found))
+
+
+def ends_term(command: F) -> F:
+    """Give *command* the options of a directive that ends a term."""
+    options = (
+        click.option("--epoch", type=int, help="End the term with this epoch alone."),
+        click.option(
+            "--wait",
+            "wait_seconds",
+            metavar="SECONDS",
+            type=_parameters.seconds,
+            help="How long to wait; else the session timeout and 10 s.",
+        ),
+        click.option("--reason", metavar="TEXT", default="", help="Shown to other operators."),
+        click.option("--yes", "confirmed", is_flag=True, help="Do not ask."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def stop_leader(  # noqa: PLR0913  one argument per option
+    locator: PluginLocator,
+    service: str,
+    successor: str | None,
+    epoch: int | None,
+    wait_seconds: float | None,
+    *,
+    reason: str,
+    confirmed: bool,
+) -> DirectedService:
+    """Ask, and end the term that was shown; see `step_down_leader`."""
+    present = read_directives(locator, service)
+    if present.leader is not None and not confirmed:
+        _confirm(f"End the term of {present.leader!r}, epoch {present.epoch}, over {service!r}?")
+    return step_down_leader(
+        locator,
+        service,
+        successor=successor,
+        epoch=present.epoch if epoch is None else epoch,
+        wait_seconds=wait_seconds,
+        reason=reason,
+    )
+
+
+def _confirm(question: str) -> None:
+    """Ask *question* on a terminal; without one an option is needed.
+
+    Raises:
+        click.UsageError: There is no terminal to ask on.
+        click.Abort: The answer is no.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError("without a terminal to ask on, this needs --yes")
+    click.confirm(_output.escaped(question), abort=True, err=True)
+
+
+def pause_of(locator: PluginLocator, service: str) -> ElectionPause | None:
+    """Return the pause of *service*, if it has one; report a record that cannot be read."""
+    try:
+        found = read_directives(locator, service)
+    except UsageError:  # it takes no directives
+        return None
+    except StoreError as error:
+        say(str(error))
+        return None
+    return found.directives.pause if found.is_paused() else None
+
+
+def pause_end(pause: ElectionPause) -> str:
+    """Return until when *pause* lasts, in words."""
+    return "it is resumed" if pause.until is None else _output.moment(pause.until)
+
+
+def _row(one: DirectedService) -> tuple[Field, ...]:
+    pause = one.directives.pause if one.is_paused() else None
+    leader = (one.service, one.leader or "-", "-" if one.epoch is None else one.epoch)
+    if pause is None:
+        return *leader, "-", "", ""
+    return *leader, pause_end(pause), pause.by, pause.reason
+
+
+def _record(one: DirectedService) -> dict[str, Any]:
+    pause = one.directives.pause if one.is_paused() else None
+    return {
+        "service": one.service,
+        "leader": one.leader,
+        "epoch": one.epoch,
+        "pause": None if pause is None else pause._asdict(),
+    }

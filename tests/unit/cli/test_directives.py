@@ -1,0 +1,144 @@
+"""The commands that direct elections: `kip30 pause`, `resume`, `step-down`, `hand-over`."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kip30 import PluginLocator
+from kip30.cli._exit_codes import Status
+from kip30.cli._schema import SCHEMA
+from kip30_conformance.polling import eventually
+
+from .shell import Shell, ended
+from .test_output import expect_fields
+
+
+def waiting(shell: Shell) -> int:
+    """Return how many places there are in the line for "s"."""
+    return len(shell.json("leader", "s", "--all")[0]["line"])
+
+
+@pytest.fixture
+def led(shell: Shell) -> Iterator[PluginLocator]:
+    """A service "s" that "a" leads and "b" waits for; both obey."""
+    obeying = {"plugin.operations": "true"}
+    text = shell.properties.read_text()
+    shell.properties.write_text(text + "".join(f"{key}={one}\n" for key, one in obeying.items()))
+    first, second = (PluginLocator().startup(str(shell.properties)) for _ in range(2))
+    with first, second:
+        first.leader_election("s").nominate("a", "")
+        second.leader_election("s").nominate("b", "")
+        eventually(lambda: waiting(shell) == 1)
+        yield first
+
+
+@pytest.mark.usefixtures("led")
+def test_a_pause_is_shown_and_ends(shell: Shell) -> None:
+    paused = shell("pause", "s", "t", "--for", "30min", "--reason", "new kernel")
+    assert paused.exit_code == Status.OK
+    first, second = paused.stdout.splitlines()
+    assert first.startswith("s\ta\t1\t2")
+    assert first.endswith("\tnew kernel")
+    assert second.startswith("t\t-\t-\t2")
+    shown = shell("leader", "s", "--all")
+    assert "'s' is paused by " in shown.stderr
+    assert shown.stdout.startswith("leader\ta\t1")
+    (found,) = shell.json("pause", "s")
+    assert (found["leader"], found["pause"]["until"]) == ("a", None)
+    expect_fields(found, SCHEMA["pause"])
+    assert "until it is resumed" in shell("leader", "s", "--all").stderr
+    (found,) = shell.json("resume", "s")
+    assert found["pause"] is None
+    assert shell.json("leader", "s", "--all")[0]["pause"] is None
+    assert shell("resume", "s", "never-led").exit_code == Status.OK
+
+
+@pytest.mark.usefixtures("led")
+def test_a_paused_service_without_a_leader_is_no_reason_to_worry(shell: Shell) -> None:
+    shell("pause", "s")
+    assert shell("step-down", "s", "--yes").stdout.startswith("s\t-\t-\tit is resumed")
+    status = shell("status")
+    assert (status.exit_code, status.stderr) == (Status.OK, "")
+    assert "paused\ts\n" in status.stdout
+    assert shell.json("status")[0]["paused"] == ["s"]
+
+
+@pytest.mark.usefixtures("led")
+def test_a_term_is_ended_and_handed_over(shell: Shell) -> None:
+    (found,) = shell.json("step-down", "s", "--yes", "--reason", "noisy")
+    assert (found["leader"], found["pause"]) == ("b", None)
+    expect_fields(found, SCHEMA["step-down"])
+    eventually(lambda: waiting(shell) == 1)
+    handed = shell("hand-over", "s", "a", "--yes", "--epoch", str(found["epoch"]))
+    assert handed.stdout.startswith("s\ta\t3\t-")
+
+
+@pytest.mark.usefixtures("led")
+def test_a_directive_that_cannot_be_obeyed_is_refused(shell: Shell) -> None:
+    for words, problem in (
+        (("step-down", "vacant"), "no candidate leads 'vacant'"),
+        (("step-down", "s", "--epoch", "7"), "epoch 1, not 7"),
+        (("hand-over", "s", "a"), "'a' leads 's' already"),
+        (("hand-over", "s", "z"), "'z' does not wait to lead 's'"),
+    ):
+        result = shell(*words, "--yes")
+        assert (result.exit_code, result.stdout) == (Status.REFUSED, "")
+        assert problem in result.stderr
+    result = shell("step-down", "s")
+    assert result.exit_code == Status.USAGE
+    assert "needs --yes" in result.stderr
+    assert shell("leader", "s").stdout.startswith("a\t1")
+
+
+def test_a_leader_that_does_not_obey_is_named(shell: Shell) -> None:
+    leads = ("run", "--service", "s", "--id", "a", "--quiet", "--set", "plugin.operations=false")
+    waits = ("run", "--service", "s", "--id", "b", "--quiet")
+    with ended(shell.start(*leads, "--", "sleep", "60")):
+        eventually(lambda: shell("leader", "s").exit_code == Status.OK)
+        with ended(shell.start(*waits, "--", "sleep", "60")):
+            eventually(lambda: waiting(shell) == 1)
+            result = shell("step-down", "s", "--yes", "--wait", "0.2")
+            assert result.exit_code == Status.REFUSED
+            assert "'a' did not step down in 0.2 s" in result.stderr
+            assert "the step-down is withdrawn" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("pause",), "SERVICE"),
+        (("pause", "s", "--for", "0s"), "a pause of 0 s is not possible"),
+        (("pause", "s", "--for", "400d"), "give up to a year"),
+        (("pause", "s", "--for", "soon"), "not a time"),
+        (("pause", "s", "--reason", "x" * 201), "up to 200 characters"),
+        (("pause", "s", "--reason", "a\tb"), "can be printed"),
+        (("pause", ""), "service is empty"),
+        (("pause", "kip30.lock/s"), "kip30's own services"),
+        (("pause", "é" * 42), "255 is the limit"),
+        (("step-down", "s", "--wait", "-1"), "0 or more"),
+        (("hand-over", "s", ""), "candidate is empty"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    shell: Shell, words: tuple[str, ...], problem: str
+) -> None:
+    yes = () if words[0] == "pause" else ("--yes",)
+    result = shell(*words, *yes)
+    assert result.exit_code == Status.USAGE
+    assert problem in result.stderr
+    assert shell("kv", "list", "kip30.directives").stdout == ""
+
+
+def test_a_preview_of_a_run_shows_the_pause(shell: Shell) -> None:
+    shell("pause", "s")
+    found = shell("run", "--service", "s", "--dry-run", "--", "true")
+    assert "until it is resumed" in found.stdout
+    shell("resume", "s")
+    assert "paused" not in shell("run", "--service", "s", "--dry-run", "--", "true").stdout
+
+
+def test_a_record_that_cannot_be_read_is_shown_with_the_line(shell: Shell) -> None:
+    shell("kv", "put", "kip30.directives/s", "{}")
+    shown = shell("leader", "s", "--all")
+    assert "the directives for 's' cannot be read" in shown.stderr
+    assert shell("pause", "s").exit_code == Status.UNAVAILABLE
