@@ -8,6 +8,9 @@ from kip30.cli._runner_options import progress, runs_command, status_of
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.runner.service_election import OncePerKeyContest, StoreContest
 
+_END_SECONDS = 5.0
+"""Seconds after the grace that the guard is given to kill what is left and to report it."""
+
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("--service", required=True, metavar="SERVICE", help="The service to lead.")
@@ -59,6 +62,9 @@ def command(  # noqa: PLR0913  one argument per option
     descendants are ended before another process can lead, and the waiting begins again. SIGTERM,
     SIGINT, SIGHUP and SIGQUIT are passed on to CMD and its descendants; a second signal kills them.
 
+    `kip30 step-down` and `hand-over` end CMD in the same way, with SIGTERM and the grace, before
+    another process can lead, and `kip30 pause` keeps every process from being elected.
+
     With --once-per, CMD runs only if it has not succeeded for KEY before, and a status 0 is noted
     in the store, with the fence of the term. Runners that wait for the service then exit with 0.
     After another status the next runner that waits runs CMD.
@@ -81,10 +87,11 @@ def command(  # noqa: PLR0913  one argument per option
         print_preview(properties, job, run_key)
         return Status.OK
     tell = progress(properties, quiet=quiet)
+    kept = grace_seconds + _END_SECONDS
     contest = (
-        StoreContest(properties, service, candidate)
+        StoreContest(properties, service, candidate, step_down_seconds=kept)
         if run_key is None
-        else OncePerKeyContest(properties, service, candidate, run_key)
+        else OncePerKeyContest(properties, service, candidate, run_key, step_down_seconds=kept)
     )
     with contest:
         outcome = run(contest, job, say=tell, owns_process=True)

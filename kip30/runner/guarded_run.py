@@ -24,8 +24,8 @@ class Supervision:
     """Informs a guard of the lease, of signals and of a loss while it runs the command.
 
     A lost term or share may soon be another's, so its command is killed at once. A share that is
-    only wanted back stays held until the command has ended, so the command gets a signal and its
-    grace.
+    only wanted back, or a term that an operator has ended, stays held until the command has ended,
+    so the command gets a signal and its grace.
 
     It decides nothing by time; if it is stalled, the guard does what is due.
     """

@@ -97,6 +97,7 @@ class Ending(Enum):
     LOST = "leadership was lost"
     SHARE_LOST = "the share was lost"
     WANTED_BACK = "the share was wanted back"
+    STEPPED_DOWN = "an operator has ended the term"
     KILLED = "the command was killed with its guard"
     LAPSED = "the lease was not renewed in time"
     WAITED = "not elected within the time to wait"

@@ -45,6 +45,11 @@ class Term(UnderLease, Protocol):
         """Reason why it has ended, or will end if it is not renewed."""
         ...
 
+    @property
+    def step_down_requested(self) -> threading.Event:
+        """Set once an operator has ended it; it is valid for the grace of the command."""
+        ...
+
 
 class Contest(Protocol):
     """A candidate for one service."""

@@ -16,7 +16,7 @@ from kip30.runner.protocols import Contest, Term
 from kip30.runner.terminal import Terminal
 from kip30.runner.waiting import Poller, Say
 
-_ENDS_OF_TERM = {Ending.LOST, Ending.KILLED}
+_ENDS_OF_TERM = {Ending.LOST, Ending.KILLED, Ending.STEPPED_DOWN}
 _CLOCK = SystemClock()
 
 
@@ -146,7 +146,13 @@ class _Runner:
 
     def _lead(self, term: Term, guard: GuardHandle) -> RunOutcome:
         self._say(f"leading {self._job.service}, epoch {term.epoch}")
-        supervision = Supervision(term, guard, self._interrupts, terminal=self._terminal)
+        supervision = Supervision(
+            term,
+            guard,
+            self._interrupts,
+            wanted_back=term.step_down_requested,
+            terminal=self._terminal,
+        )
         command = TermCommand(self._job, term.epoch)
         report = supervision.run(
             command, self._contest.share_fd(), meanwhile=lambda: self._reap_foreign(guard)
@@ -155,6 +161,8 @@ class _Runner:
         report = report or self._end_orphans(guard)
         has_term = term.is_valid() and not term.lost.is_set()
         otherwise = Ending.KILLED if is_killed and has_term else Ending.LOST
+        if has_term and not is_killed and term.step_down_requested.is_set():
+            otherwise = Ending.STEPPED_DOWN
         outcome = run_outcome(report, self._interrupts, otherwise)
         if outcome.ending is Ending.LOST and has_term and runs_out(term):
             self._lapses_at = term.deadline

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing_extensions import override
 
 from kip30.codecs import BYTES
-from kip30.config import CommonSettings, Properties, build
+from kip30.config import CommonSettings, Properties, Value, build
 from kip30.driver import Capability
 from kip30.driver.clock import SystemClock
 from kip30.driver.closeable import Closeable
@@ -29,6 +29,8 @@ from kip30.runtime.candidacy import Leadership
 
 _log = logging.getLogger(__name__)
 
+_SETTING = "plugin.operations"
+
 _CLOCK = SystemClock()
 """The one by which `LeaderElection.wait_elected` measures its timeout."""
 
@@ -40,9 +42,24 @@ class StoreContest(Closeable, Contest):
     long as the store's timeouts, and the runner handles signals meanwhile.
     """
 
-    def __init__(self, properties: Properties, service: str, candidate: str) -> None:
-        """Open nothing before `wait`."""
-        self._properties = properties
+    def __init__(
+        self,
+        properties: Properties,
+        service: str,
+        candidate: str,
+        *,
+        step_down_seconds: float = 0.0,
+    ) -> None:
+        """Open nothing before `wait`. The candidate obeys directives, unless a setting forbids it.
+
+        Args:
+            properties: The settings.
+            service: The service to lead.
+            candidate: The candidate to lead it as.
+            step_down_seconds: How long a term stays valid once an operator has ended it.
+        """
+        self._properties = _obeying(properties)
+        self._step_down_seconds = step_down_seconds
         self._service = service
         self._candidate = candidate
         self._locator = PluginLocator()
@@ -115,7 +132,7 @@ class StoreContest(Closeable, Contest):
 
     def _enter(self) -> LeaderElection[str]:
         election = self._open()
-        election.nominate(self._candidate, "")
+        election.nominate(self._candidate, "", step_down_seconds=self._step_down_seconds)
         return election
 
     def _open(self) -> LeaderElection[str]:
@@ -126,17 +143,30 @@ class StoreContest(Closeable, Contest):
         return self._election
 
 
+def _obeying(properties: Properties) -> Properties:
+    """Return *properties*, by which candidates obey directives if they do not say otherwise."""
+    return Properties({_SETTING: Value("true", "default of the runner")}) | properties
+
+
 class OncePerKeyContest(StoreContest):
     """A contest that ends for all candidates once the command has succeeded for a key."""
 
-    def __init__(self, properties: Properties, service: str, candidate: str, key: str) -> None:
-        """Open nothing before `wait`.
+    def __init__(
+        self,
+        properties: Properties,
+        service: str,
+        candidate: str,
+        key: str,
+        *,
+        step_down_seconds: float = 0.0,
+    ) -> None:
+        """Open nothing before `wait`; see `StoreContest`. *key* is what the run is for.
 
         Raises:
             UsageError: *key* cannot be that of a run.
             InvalidNameError: The name of *service* is too long.
         """
-        super().__init__(properties, service, candidate)
+        super().__init__(properties, service, candidate, step_down_seconds=step_down_seconds)
         self._key = check_run_key(key)
         self._record_key = record_key(service)
         self._runs: CompletedRuns | None = None

@@ -77,6 +77,7 @@ class FileTerm(Term):
         self._epoch = epoch
         self.lease = lease
         self._lost = threading.Event()
+        self._step_down_requested = threading.Event()
         lease.on_end(self._lost.set)
 
     @property
@@ -103,6 +104,11 @@ class FileTerm(Term):
     @override
     def ending_reason(self) -> str:
         return self.lease.end_reason or self.lease.lateness
+
+    @property
+    @override
+    def step_down_requested(self) -> threading.Event:
+        return self._step_down_requested
 
     @override
     def is_valid(self) -> bool:
