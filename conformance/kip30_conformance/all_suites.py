@@ -4,6 +4,7 @@ from kip30_conformance.fault_suites.commit_faults import CommitFaultTests
 from kip30_conformance.fault_suites.controller_faults import ControllerFaultTests
 from kip30_conformance.fault_suites.coordinator_crashes import CoordinatorWriteTests
 from kip30_conformance.fault_suites.coordinator_faults import CoordinatorFaultTests
+from kip30_conformance.fault_suites.directive_faults import DirectiveFaultTests
 from kip30_conformance.fault_suites.election_faults import ElectionFaultTests
 from kip30_conformance.fault_suites.fork_faults import ForkTests
 from kip30_conformance.fault_suites.frozen_faults import FrozenServerTests
@@ -32,6 +33,7 @@ from kip30_conformance.suites.coordinator_crowds import CoordinatorCrowdTests
 from kip30_conformance.suites.coordinator_fencing import CoordinatorFencingTests
 from kip30_conformance.suites.coordinator_rounds import CoordinatorRoundTests
 from kip30_conformance.suites.coordinator_static import StaticMemberTests
+from kip30_conformance.suites.directives import DirectiveTests, RunnerDirectiveTests
 from kip30_conformance.suites.driver_rules import DriverTests
 from kip30_conformance.suites.election import ElectionTests
 from kip30_conformance.suites.error_taxonomy import TaxonomyTests
@@ -132,6 +134,9 @@ SUITES: tuple[type[Suite], ...] = (
     ControllerFaultTests,
     RunnerTests,
     OncePerKeyTests,
+    DirectiveTests,
+    RunnerDirectiveTests,
+    DirectiveFaultTests,
     RunnerFaultTests,
     TerminationTests,
     CommitFaultTests,

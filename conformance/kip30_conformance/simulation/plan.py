@@ -75,6 +75,7 @@ class RunPlan:
         faults: In the order in which they begin.
         has_locks: Whether the processes share a lock, too.
         has_items: Whether they divide items, too.
+        operators: Number of operators that direct the election.
     """
 
     seed: int
@@ -95,6 +96,7 @@ class RunPlan:
     faults: tuple[RunFault, ...]
     has_locks: bool = False
     has_items: bool = False
+    operators: int = 0
 
     def conditions(self) -> NetworkConditions:
         """Return how bad the network is apart from faults."""
@@ -149,6 +151,13 @@ def expand(seed: int, *, fault_seconds: float = 120.0) -> RunPlan:
         # smaller.
         rates = tuple(round(1 + (rate - 1) / 4, 4) for rate in rates)
     return replace(plan, rates=rates, faults=tuple(sorted(faults, key=attrgetter("at"))))
+
+
+def expand_with_operators(seed: int) -> RunPlan:
+    """Return the plan of *seed* with operators, and without what has nothing to do with them."""
+    chance = random.Random(f"operators {seed}")  # noqa: S311  not for secrets: it repeats itself
+    plan = replace(expand(seed), has_locks=False, has_items=False)
+    return replace(plan, operators=chance.choice((1, 1, 2)))
 
 
 def _lost_joins(seed: int, processes: int, until: float) -> Iterator[RunFault]:

@@ -88,6 +88,7 @@ class ClientProgram:
         self._history = history
         self._has_locks = False
         self._has_items = False
+        self._has_operators = False
         self._chance = random.Random(process.name)  # noqa: S311  it repeats itself
         self._is_calm = False
         self._locator = PluginLocator()
@@ -107,6 +108,10 @@ class ClientProgram:
     def share_items(self) -> None:
         """Take part in a group that divides items, too; before `start`."""
         self._has_items = True
+
+    def take_time_to_step_down(self) -> None:
+        """Ask for time after an operator has ended a term, now and then; before `start`."""
+        self._has_operators = True
 
     def be_calm(self) -> None:
         """From now on lead once, and hold the lock once, and then no more."""
@@ -233,10 +238,10 @@ class ClientProgram:
         election, values, chance = self._election, self._values, self._chance
         while not self.has_led:
             # Nominated again after an error, it must have the same callbacks.
+            seconds = chance.choice((0.0, 3.0)) if self._has_operators else 0.0
+            nominate = partial(election.nominate, self.candidate, "", step_down_seconds=seconds)
             self._insist(
-                lambda: election.nominate(
-                    self.candidate, "", on_elected=self._on_elected, on_lost=self._on_lost
-                )
+                lambda: nominate(on_elected=self._on_elected, on_lost=self._on_lost)  # noqa: B023
             )
             term = election.wait_elected(self.candidate, chance.choice((None, 5.0, 30.0)))
             if term is not None:

@@ -9,6 +9,7 @@ from typing_extensions import override
 from kip30 import Fence
 from kip30.driver.records import Entry, Kind
 from kip30_conformance.simulation.model_store import Table
+from kip30_conformance.simulation.operator_program import DirectiveHistory
 from kip30_conformance.simulation.plan import RunPlan
 from kip30_conformance.simulation.programs import ClientProgram, Event
 from kip30_conformance.simulation.storage_program import CallHistory
@@ -64,6 +65,11 @@ class World(Protocol):
     @property
     def history(self) -> CallHistory:
         """Return the calls of all processes to storage."""
+        ...
+
+    @property
+    def directives(self) -> DirectiveHistory:
+        """Return the directives of all operators."""
         ...
 
     @property

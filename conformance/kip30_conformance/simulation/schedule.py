@@ -14,14 +14,17 @@ from typing_extensions import override
 from kip30 import Fence
 from kip30.config import Written
 from kip30.driver.records import Entry, Kind, Target
+from kip30.operations import HOLD_SECONDS
 from kip30.runtime.resolution import Configuration
 from kip30_conformance.simulation.dialects import DIALECTS
+from kip30_conformance.simulation.directive_promises import DIRECTIVE_PROMISES
 from kip30_conformance.simulation.faults import Faults
 from kip30_conformance.simulation.liveness_promises import LIVENESS_PROMISES
 from kip30_conformance.simulation.model_client import ModelBackend
 from kip30_conformance.simulation.model_service import ModelService, offered
 from kip30_conformance.simulation.model_store import ModelStore, Table, table_of
 from kip30_conformance.simulation.network import Network
+from kip30_conformance.simulation.operator_program import DirectiveHistory, OperatorProgram
 from kip30_conformance.simulation.plan import LEADER, RunFault, RunFaultKind, RunPlan
 from kip30_conformance.simulation.processes import SimulatedProcess
 from kip30_conformance.simulation.programs import GROUP, ROOT, SERVICE, ClientProgram, Event
@@ -52,7 +55,11 @@ class Schedule:
         prefixes: The beginnings of the names of modules that run in virtual time.
     """
 
-    promises: Iterable[type[Promise]] = (*SAFETY_PROMISES, *LIVENESS_PROMISES)
+    promises: Iterable[type[Promise]] = (
+        *SAFETY_PROMISES,
+        *LIVENESS_PROMISES,
+        *DIRECTIVE_PROMISES,
+    )
     prefixes: tuple[str, ...] = ("kip30",)
 
     def __init__(
@@ -74,12 +81,14 @@ class Schedule:
         self.network = Network(self.simulation, plan.seed, plan.conditions())
         self.failures: list[Failure] = []
         self.history = CallHistory(lambda: self.simulation.now)
+        self.directives = DirectiveHistory()
         self.changed_at: defaultdict[Table, float] = defaultdict(float)
         self.is_healed = False
         self.calm_since = 0.0
         # All programs that there were, by number.
         self._lives: list[list[ClientProgram]] = [[] for _ in plan.rates]
         self._programs: list[ClientProgram] = []
+        self._operators: list[OperatorProgram] = []
         self._service = ModelService(self.store, self.network)
         self._faults = self._new_faults()
         self._promises = [promise(self) for promise in self.promises]
@@ -142,11 +151,15 @@ class Schedule:
         finally:
             for program in chain.from_iterable(self._lives):
                 program.vanish()
+            for operator in self._operators:
+                operator.vanish()
 
     def _begin(self) -> None:
         self._observe_store()
         for number in range(len(self.plan.rates)):
             self._programs.append(self._started(number))
+        for number in range(self.plan.operators):
+            self._operators.append(self._started_operator(number))
         for fault in self.plan.faults:
             self.simulation.at(fault.at, partial(self._strike, fault))
         self._watch()
@@ -179,10 +192,27 @@ class Schedule:
             program.share_lock()
         if self.plan.has_items:
             program.share_items()
+        if self.plan.operators:
+            program.take_time_to_step_down()
         program.start(self.simulation)
         if self.is_healed:
             program.be_calm()
         return program
+
+    def _started_operator(self, number: int) -> OperatorProgram:
+        pid = _FIRST_PID + self.simulation.next_number()
+        process = SimulatedProcess(self.simulation, f"o{number}", pid=pid)
+        operator = OperatorProgram(
+            process,
+            self._properties(),
+            SERVICE,
+            len(self.plan.rates),
+            self.directives,
+            lambda: self.simulation.now,
+            partial(self._note, process.name),
+        )
+        operator.start(self.simulation)
+        return operator
 
     def _properties(self) -> Configuration:
         plan = self.plan
@@ -192,6 +222,7 @@ class Schedule:
             "plugin.namespace": ROOT,
             "plugin.operation.timeout.ms": round(1000 * plan.operation_seconds),
             "plugin.connect.timeout.ms": 5000,
+            "plugin.operations": bool(plan.operators),
         }
         if self.store.dialect.granted_seconds is None:
             properties["plugin.session.timeout.ms"] = round(1000 * plan.session_seconds)
@@ -215,6 +246,8 @@ class Schedule:
         conditions = self.network.conditions
         self.network.conditions = type(conditions)(delay_seconds=conditions.delay_seconds)
         self._service.restart()
+        for operator in self._operators:
+            operator.be_calm()
         for program in list(self._programs):
             program.process.is_paused = False
             program.be_calm()
@@ -222,11 +255,17 @@ class Schedule:
 
     def _settle(self) -> None:
         limit = self.now + 60.0 + 20.0 * len(self._programs)
-        self._run_until(limit, lambda: all(program.is_done for program in self._programs))
+        limit += 2 * HOLD_SECONDS if self._operators else 0.0
+        self._run_until(limit, self._is_done)
         self._run_until(self.now + 4 * self.plan.session_seconds)
         if not self._has_failed():
             for promise in self._promises:
                 promise.settled()
+
+    def _is_done(self) -> bool:
+        return all(program.is_done for program in self._programs) and all(
+            operator.has_ended for operator in self._operators
+        )
 
     def _watch(self) -> None:
         for promise in self._watching:

@@ -15,6 +15,7 @@ _Improvement = Callable[[RunPlan], RunPlan]
 _LESS_WORK: tuple[_Improvement, ...] = (
     lambda plan: replace(plan, has_items=False),
     lambda plan: replace(plan, has_locks=False),
+    lambda plan: replace(plan, operators=min(plan.operators, 1)),
 )
 _BETTER_NETWORK: tuple[_Improvement, ...] = (
     lambda plan: replace(plan, lost_requests=0.0),

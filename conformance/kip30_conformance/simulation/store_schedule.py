@@ -95,7 +95,7 @@ class StoreSchedule(Schedule):
         Without locks and coordinators: what stands on the four interfaces is not the store's.
         """
         self.prefixes = store.prefixes
-        super().__init__(replace(plan, has_locks=False, has_items=False), noted)
+        super().__init__(replace(plan, has_locks=False, has_items=False, operators=0), noted)
         self.network.noted = self._note
         self._under_test = store
         self._root = f"{ROOT}-{next(_numbers)}"  # another run may have left something there

@@ -15,8 +15,11 @@ from kip30.driver.kit.session import CurrentSession, Renewal
 from kip30.driver.lease import LATE, Lease
 from kip30.driver.records import new_nonce
 from kip30.errors import OutcomeUnknownError, UnavailableError
+from kip30.operations import directives
 from kip30.recipes.lock import LockElection
 from kip30.runtime.campaign import Campaign
+from kip30.runtime.directive_rules import DirectiveRules
+from kip30.runtime.directives import encode_directives
 from kip30.runtime.dispatcher import Dispatcher
 from kip30.runtime.late_claims import LateClaims
 from kip30.runtime.leased import LeaseBound
@@ -261,6 +264,48 @@ def _the_deadline_of_a_silent_member_outlasts_its_leave(right: Any) -> Any:
     return leased
 
 
+def _directives_are_not_read_after_a_grant(_: Any) -> Any:
+    return lambda *_given: None
+
+
+def _directives_are_read_before_a_claim(right: Any) -> Any:
+    def ask(self: Any, candidacy: Any) -> Any:
+        self._directives.read(self._watch.latest())
+        self._read_directives = lambda _candidacy: None
+        return right(self, candidacy)
+
+    return ask
+
+
+def _others_hold_back_for_ever(_: Any) -> Any:
+    def holding(self: Any, _now: float, time_of_day: float) -> Any:
+        step_down = self._directives.step_down
+        if step_down is None or self._is_fulfilled or step_down.is_over(time_of_day):
+            return None
+        return step_down
+
+    return holding
+
+
+def _a_term_is_released_when_its_end_is_requested(right: Any) -> Any:
+    def step_down(self: Any) -> None:
+        right(self)
+        for candidacy in list(self._candidacies.values()):
+            term = candidacy.leadership
+            if term is not None and term.step_down_requested.is_set():
+                self._release(term.claim)
+
+    return step_down
+
+
+def _operators_overwrite_each_other(_: Any) -> Any:
+    def has_written(self: Any, _version: Any, wanted: Any) -> bool:
+        self._storage.set(self._key, encode_directives(wanted))
+        return True
+
+    return has_written
+
+
 BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
     "no margin": (CommonSettings, "margin_seconds", _no_margin),
     "renewals dated from the answer": (Renewal, "_answered", _renewals_dated_from_the_answer),
@@ -344,8 +389,41 @@ BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
         _the_deadline_of_a_silent_member_outlasts_its_leave,
     ),
     "writes are not guarded": (member_guards, "guards", _writes_are_not_guarded),
+    "directives are not read after a grant": (
+        Campaign,
+        "_read_directives",
+        _directives_are_not_read_after_a_grant,
+    ),
+    "directives are read before a claim": (Campaign, "_ask", _directives_are_read_before_a_claim),
+    "others hold back for ever": (DirectiveRules, "_holding", _others_hold_back_for_ever),
+    "a term is released when its end is requested": (
+        Campaign,
+        "_step_down",
+        _a_term_is_released_when_its_end_is_requested,
+    ),
+    "operators overwrite each other": (
+        vars(directives)["_Service"],
+        "_has_written",
+        _operators_overwrite_each_other,
+    ),
 }
 """By what is wrong: the class or module, the attribute, and what makes it wrong."""
+
+
+_OF_DIRECTIVES = frozenset(
+    {
+        "directives are not read after a grant",
+        "directives are read before a claim",
+        "others hold back for ever",
+        "a term is released when its end is requested",
+        "operators overwrite each other",
+    }
+)
+
+
+def is_of_directives(bug: str) -> bool:
+    """Return whether *bug* shows only in runs with operators."""
+    return bug in _OF_DIRECTIVES
 
 
 def is_of_coordinator(bug: str) -> bool:

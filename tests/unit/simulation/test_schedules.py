@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from weakref import ref
@@ -17,7 +18,9 @@ from kip30_conformance.simulation.plan import (
     LEADER,
     RunFault,
     RunFaultKind,
+    RunPlan,
     expand,
+    expand_with_operators,
     from_json,
     to_json,
 )
@@ -32,7 +35,7 @@ from .seeds_of_bugs import first_broken
 pytestmark = pytest.mark.medium
 
 SEEDS_OF_A_TEST = 25
-GATE_SEEDS, ALL_SEEDS = 50, 10_000
+GATE_SEEDS, ALL_SEEDS, DIRECTED_SEEDS = 50, 10_000, 2_000
 COMMIT_SEEDS = 50
 PLANS = Path(__file__).parent / "plans"
 """Of runs that broke a promise by a fault of the core or of a judge. They must not do it again."""
@@ -79,8 +82,26 @@ def test_d01_to_d10_every_promise_is_kept_on_seeds_of_this_commit(offset: int) -
     _expect_kept(_first_of_commit() + offset)
 
 
-def _expect_kept(first: int, number: int = SEEDS_OF_A_TEST) -> None:
-    plans = simulate.of_seeds(first, first + number - 1)
+@pytest.mark.case("X08")
+def test_x08_directives_are_obeyed() -> None:
+    _expect_kept(1, plan_of=expand_with_operators)
+
+
+@pytest.mark.large
+@pytest.mark.timeout(600)
+@pytest.mark.case("X08")
+@pytest.mark.parametrize("first", range(SEEDS_OF_A_TEST + 1, DIRECTED_SEEDS, 100))
+def test_x08_directives_are_obeyed_on_two_thousand_seeds(first: int) -> None:
+    _expect_kept(first, 100, plan_of=expand_with_operators)
+
+
+def _expect_kept(
+    first: int,
+    number: int = SEEDS_OF_A_TEST,
+    *,
+    plan_of: Callable[[int], RunPlan] = expand,
+) -> None:
+    plans = map(plan_of, range(first, first + number))
     summary = simulate.simulate(plans, most=1)
     assert [simulate.described(one) for one in summary.broken] == []
     assert summary.runs == number

@@ -1,0 +1,69 @@
+"""Promises about directives: a pause holds, and no write of an operator is lost."""
+
+from collections.abc import Iterable
+
+from typing_extensions import override
+
+from kip30.driver.records import Entry, Kind
+from kip30.runtime.candidacy import Leadership
+from kip30_conformance.simulation.model_store import Table
+from kip30_conformance.simulation.programs import SERVICE, ClientProgram, Event
+from kip30_conformance.simulation.promises import Promise, World
+
+
+class PausesHold(Promise):
+    """X08: no program learns of a term that was granted under a pause, unless it is named.
+
+    The pause was acknowledged before the grant, and lasts until the program is notified.
+    """
+
+    id = "X08"
+
+    def __init__(self, world: World) -> None:
+        """Judge *world*."""
+        super().__init__(world)
+        self._granted_at: dict[str, float] = {}
+
+    @override
+    def granted(self, table: Table, name: str, entry: Entry) -> None:
+        if (table.kind, table.scope) == (Kind.SERVICE, SERVICE):
+            # A request that is repeated is granted again: the look follows the last answer.
+            self._granted_at[entry.nonce] = self.world.now
+
+    @override
+    def heard(self, program: ClientProgram, event: Event) -> None:
+        term = event.subject
+        if event.what != "elected" or not isinstance(term, Leadership):
+            return
+        granted_at = self._granted_at.get(term.claim.entry.nonce)
+        if granted_at is None or self._is_named(program.candidate, granted_at):
+            return
+        for pause in self.world.directives.pauses:
+            # What is heard is called a moment after the look; a pause may end in between.
+            if pause.since <= granted_at and self.world.now < pause.until:
+                since = granted_at - pause.since
+                self.broken(
+                    f"{program.process.name} was elected in epoch {term.epoch}, which was granted"
+                    f" {since:.3f} s after the service was paused"
+                )
+
+    def _is_named(self, candidate: str, granted_at: float) -> bool:
+        return any(
+            one.successor == candidate and granted_at <= one.until
+            for one in self.world.directives.hand_overs
+        )
+
+
+class DirectivesAreKept(Promise):
+    """X08: no two directives that were acknowledged were the same write of the record."""
+
+    id = "X08"
+
+    @override
+    def settled(self) -> None:
+        numbers = self.world.directives.numbers
+        if len(set(numbers)) < len(numbers):
+            self.broken(f"records with the numbers {sorted(numbers)} were acknowledged")
+
+
+DIRECTIVE_PROMISES: Iterable[type[Promise]] = (PausesHold, DirectivesAreKept)
