@@ -54,9 +54,8 @@ class DirectiveRules:
     ) -> str:
         """Return why *candidate* may not claim, or not lead with *epoch*; empty if it may."""
         pause, holding = self._directives.pause, self._holding(now, time_of_day)
-        step_down = self._directives.step_down
-        if step_down is not None and epoch is not None and step_down.fulfilled == epoch:
-            return ""  # the operator saw its claim before it could look
+        if self._is_begun(epoch, time_of_day):
+            return ""
         if holding is not None and holding.successor is not None:
             # Also under a pause: who hands a paused service over wants the successor to lead.
             if candidate == holding.successor:
@@ -68,6 +67,16 @@ class DirectiveRules:
         if holding is not None and candidate == holding.candidate:
             return f"it steps down by {holding.by}"
         return ""
+
+    def _is_begun(self, epoch: int | None, time_of_day: float) -> bool:
+        """Return whether the operator saw the claim with *epoch* before its candidate could look.
+
+        Its time limit is for a record that was copied to a store with other epochs.
+        """
+        step_down = self._directives.step_down
+        if step_down is None or epoch is None:
+            return False
+        return step_down.fulfilled == epoch and time_of_day < step_down.until
 
     def step_down_of(self, claim: Claim, time_of_day: float) -> StepDown | None:
         """Return the step-down that ends the term of *claim*, if there is one."""

@@ -194,6 +194,7 @@ def test_the_term_that_has_fulfilled_it_may_begin_under_a_pause() -> None:
     assert allowed(made) == set()
     assert not made.veto("b", NOW, DAY, epoch=6)
     assert made.veto("b", NOW, DAY, epoch=7)
+    assert made.veto("b", NOW, DAY + 60, epoch=6)
 
 
 @pytest.mark.parametrize(
