@@ -77,11 +77,30 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         *_LEADING,
         Field("line", "list or null", _LINE),
         Field("pause", "object or null", _PAUSE),
+        Field(
+            "since", "number or null", "when its term began, in seconds since 1970; null: not noted"
+        ),
     ),
     "pause": _DIRECTED,
     "resume": _DIRECTED,
     "step-down": _DIRECTED,
     "hand-over": _DIRECTED,
+    "terms": (
+        Field("service", "text", "the service"),
+        Field("id", "text", "a random text, which tells the term from others"),
+        Field("epoch", "number", "the epoch"),
+        Field("candidate", "text", "the leader"),
+        Field("since", "number", "when the term began, in seconds since 1970"),
+        Field("until", "number or null", "when it ended; null: it lasts"),
+        Field("ended", "text", "why it has ended; empty while it lasts"),
+    ),
+    "terms --directives": (
+        Field("service", "text", "the service"),
+        Field("number", "number", "the number of the directive"),
+        Field("at", "number", "when, in seconds since 1970"),
+        Field("by", "text", "the operator, as user and host"),
+        Field("action", "text", "what was asked, and the outcome"),
+    ),
     "status": (
         Field("at", "number", "when, in seconds since 1970"),
         Field("store", "text", "the name of the store"),

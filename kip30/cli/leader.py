@@ -15,9 +15,9 @@ from kip30.cli._output import Output, Row
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.codecs import BYTES
 from kip30.election import Leader, LeaderChange, LeaderElection
-from kip30.errors import UnsupportedError
+from kip30.errors import InvalidNameError, StoreError, UnsupportedError
 from kip30.locator import PluginLocator
-from kip30.operations import WaitingPlace, read_line
+from kip30.operations import WaitingPlace, began_at, read_line, read_past_terms
 from kip30.runtime.candidate_line import LinePlace
 
 _TITLES = ("LEADER", "EPOCH", "DATA")
@@ -41,10 +41,10 @@ def command(
     A line is the candidate's id, the epoch, and the candidate's data. Exits with 1
     if no one leads; a watch prints "-" for that, and in JSON and YAML "leader" is null.
 
-    With --all a line is "leader", its id and epoch, or a number in the line of candidates that
-    wait, the candidate that has this place, its host and process, and since when. Candidates of
-    one process share a place. On Cassandra candidates form no line; in JSON "line" is null. A
-    pause of the service is shown on stderr.
+    With --all a line is "leader", its id and epoch, and since when if that is noted (`kip30
+    terms`), or a number in the line of candidates that wait, the candidate that has this place,
+    its host and process, and since when. Candidates of one process share a place. On Cassandra
+    candidates form no line; in JSON "line" is null. A pause of the service is shown on stderr.
     """
     if watching and with_line:
         raise click.UsageError("--all and --watch exclude each other: the line is read once")
@@ -55,6 +55,7 @@ def command(
         leader = election.get_leader()
         line = _read_line(locator, service, output) if with_line else None
         pause = pause_of(locator, service) if with_line else None
+        since = _since(locator, service, leader) if with_line else None
     if leader is None and not output.is_objects:
         say(f"{service!r} has no leader — `kip30 leader {service} --watch` waits for one")
     if with_line:
@@ -65,8 +66,9 @@ def command(
             **_record(service, leader),
             "line": places,
             "pause": None if pause is None else pause._asdict(),
+            "since": since,
         }
-        output.table(_LINE_TITLES, _line_rows(leader, line or ()), [record])
+        output.table(_LINE_TITLES, _line_rows(leader, since, line or ()), [record])
     elif leader is not None or output.is_objects:
         output.table(_TITLES, [_row(leader)], [_record(service, leader)])
     return Status.REFUSED if leader is None else Status.OK
@@ -83,9 +85,25 @@ def _read_line(
         return None
 
 
-def _line_rows(leader: Leader[bytes] | None, line: Sequence[WaitingPlace]) -> Iterator[Row]:
+def _since(locator: PluginLocator, service: str, leader: Leader[bytes] | None) -> float | None:
+    """Return when the term of *leader* began, if that is noted."""
+    if leader is None:
+        return None
+    try:
+        return began_at(read_past_terms(locator, service), leader.epoch)
+    except InvalidNameError:  # too long for a record
+        return None
+    except StoreError as error:
+        say(str(error))
+        return None
+
+
+def _line_rows(
+    leader: Leader[bytes] | None, since: float | None, line: Sequence[WaitingPlace]
+) -> Iterator[Row]:
     if leader is not None:
-        yield "leader", leader.id, leader.epoch, "", "", ""
+        began = "" if since is None else _output.moment(since)
+        yield "leader", leader.id, leader.epoch, "", "", began
     for number, one in enumerate(line, 1):
         shown = number if one.is_readable else "?"
         if one.place is None:

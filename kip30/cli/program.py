@@ -27,6 +27,7 @@ COMMANDS = {
     "resume": "End the pause of each SERVICE.",
     "step-down": "Let the leader of SERVICE end its term, and wait until another candidate leads.",
     "hand-over": "Let the leader of SERVICE end its term, and wait until CANDIDATE leads.",
+    "terms": "Print the latest terms of SERVICE, the oldest first.",
     "status": "Print what there is in the store, and what wants attention.",
     "services": "Print all services with their leaders.",
     "groups": "Print all groups that have members, and how many.",

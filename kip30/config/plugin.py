@@ -78,8 +78,8 @@ class CommonSettings:
         "plugin.operations",
         boolean,
         default=False,
-        doc="Whether candidates obey `kip30 pause`, `step-down` and `hand-over`; `kip30 run` obeys"
-        " them unless this is set to false",
+        doc="Whether candidates obey `kip30 pause`, `step-down` and `hand-over`, and note their"
+        " terms for `kip30 terms`; those of `kip30 run` do unless this is set to false",
     )
 
     def __post_init__(self) -> None:

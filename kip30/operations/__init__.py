@@ -1,9 +1,9 @@
 """For operators: list services and groups, direct elections, export, import and delete many keys.
 
-The commands `kip30 status`, `services`, `groups`, `pause`, `resume`, `step-down`, `hand-over` and
-`kv export`, `import`, `tree`, `delete --recursive` are made of these functions. Those that list or
-handle many keys use the scans of `kip30.scanning`, so they need a store that declares ``scanning``,
-open no session, and see records of other clients as they are.
+The commands `kip30 status`, `services`, `groups`, `pause`, `resume`, `step-down`, `hand-over`,
+`terms` and `kv export`, `import`, `tree`, `delete --recursive` are made of these functions. Those
+that list or handle many keys use the scans of `kip30.scanning`, so they need a store that declares
+``scanning``, open no session, and see records of other clients as they are.
 """
 
 from kip30.operations.directives import (
@@ -29,6 +29,7 @@ from kip30.operations.key_scan import KeyScan, StoredKey
 from kip30.operations.overview import Overview, OverviewReader, read_overview
 from kip30.operations.server_check import ServerCheck, check_servers
 from kip30.operations.service_line import WaitingPlace, read_line
+from kip30.operations.service_terms import began_at, read_past_terms
 
 __all__ = [
     "HOLD_SECONDS",
@@ -47,6 +48,7 @@ __all__ = [
     "ServiceStatus",
     "StoredKey",
     "WaitingPlace",
+    "began_at",
     "check_servers",
     "delete_versions",
     "parse_exported",
@@ -56,6 +58,7 @@ __all__ = [
     "read_directory",
     "read_line",
     "read_overview",
+    "read_past_terms",
     "resume_service",
     "step_down_leader",
     "write_import",

@@ -41,6 +41,7 @@ from kip30.runtime.late_claims import LateClaims
 from kip30.runtime.leader_watch import ServiceWatch
 from kip30.runtime.lost_answers import given_back
 from kip30.runtime.open_store import OpenStore
+from kip30.runtime.past_term_writer import PastTermWriter
 from kip30.runtime.vacancies import Vacancies
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -87,6 +88,7 @@ class Campaign:
         self._forms_line = forms_line and self._driver.forms_line
         self._vacancies = Vacancies(store.context.clock)
         self._directives = DirectiveWatch(store, service, self._terms.wake)
+        self._past_terms = PastTermWriter(store, service)
         # Whether nominations are no longer accepted. Set once, under the lock.
         self._retired = False
         self._retry = Retry(store.context.clock)
@@ -200,6 +202,8 @@ class Campaign:
             self._leaving.clear()
             for candidacy in candidacies:
                 candidacy.advance(CandidacyEvent.CLOSED)
+                if candidacy.leadership is not None:
+                    self._past_terms.ended(candidacy.leadership, "closed")
         for candidacy in candidacies:
             candidacy.close()
 
@@ -389,6 +393,7 @@ class Campaign:
         term, candidacy.leadership = candidacy.leadership, None
         if term is not None:
             term.end(reason)
+            self._past_terms.ended(term, term.ending_reason)
             self._remember(candidacy)
             candidacy.nonce = new_nonce()
         return term
@@ -596,6 +601,7 @@ class Campaign:
             kept = candidacy.advance(CandidacyEvent.GRANTED) is CandidacyPhase.LEADING
             if kept:
                 candidacy.leadership = term
+                self._past_terms.began(term)
                 candidacy.elected.send(term)  # before anything can send its loss
         if kept:
             candidacy.answer_waiting(term)

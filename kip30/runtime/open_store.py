@@ -7,7 +7,7 @@ import math
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from typing import Any, Protocol, TypeVar, cast
 
@@ -42,6 +42,10 @@ from kip30.runtime.unreadable import UnreadableLog
 
 T = TypeVar("T")
 E = TypeVar("E")
+
+
+_LAST_WRITE_SECONDS = 1.0
+"""Seconds that `OpenStore.close` waits for writes in the background."""
 
 
 class ActiveClaim(Protocol):
@@ -98,6 +102,8 @@ class OpenStore:
         self._lock = threading.Lock()
         # Keys alone, in the order in which they began: they are closed in the same order each time.
         self._active_claims: dict[ActiveClaim, None] = {}
+        # Keys alone. Each operation on it is atomic.
+        self._last_writes: dict[Future[None], None] = {}
         try:
             self.dispatcher.start()
         except BaseException:
@@ -235,6 +241,13 @@ class OpenStore:
         with self._lock:
             return list(self._active_claims)
 
+    def last_write(self) -> Future[None]:
+        """Return a future for a write in the background: `close` waits a moment for it."""
+        future: Future[None] = Future()
+        self._last_writes[future] = None
+        future.add_done_callback(lambda done: self._last_writes.pop(done, None))
+        return future
+
     def is_foreign(self) -> bool:
         """Return whether this belongs to the parent of this forked process."""
         return os.getpid() != self._pid
@@ -300,6 +313,7 @@ class OpenStore:
             self._disconnect()
 
     def _disconnect(self) -> None:
+        wait(list(self._last_writes), _LAST_WRITE_SECONDS)
         end_all(
             self.backend.close,
             lambda: self.dispatcher.close(self._patience),

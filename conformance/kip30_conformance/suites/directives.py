@@ -1,4 +1,4 @@
-"""Guarantees of every store for pauses, step-downs and hand-overs: O01 to O22."""
+"""Guarantees of every store for pauses, step-downs, hand-overs and past terms: O01 to O26."""
 
 import threading
 import time
@@ -17,14 +17,18 @@ from kip30 import (
     Leadership,
     PluginLocator,
     StoreError,
+    UnavailableError,
 )
 from kip30.driver import Capability
 from kip30.driver.clock import SystemClock
-from kip30.driver.records import Kind, Target, new_nonce
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Kind, Target, Write, new_nonce
 from kip30.operations import (
     HOLD_SECONDS,
+    began_at,
     pause_service,
     read_directives,
+    read_past_terms,
     resume_service,
     step_down_leader,
 )
@@ -35,6 +39,7 @@ from kip30.runtime.directives import (
     directives_key,
     encode_directives,
 )
+from kip30.runtime.past_terms import KEPT, PastTerm, past_terms_key
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.run_processes import SERVICE, Arena
 from kip30_conformance.driver_faults import wrap
@@ -371,6 +376,73 @@ class DirectiveTests(DirectivesSuite):
         assert set(lead(obeying(), "s")) == {Target(Kind.VALUE, key.namespace, key.name)}
 
 
+class PastTermTests(DirectivesSuite):
+    """Leaders note their terms, and nothing waits for that."""
+
+    def test_O25_past_terms(self, client: PluginLocator, obeying: OpenObeying) -> None:
+        """Each term is noted with its leader, its beginning, and the reason of its end."""
+        first, second = (obeying() for _ in range(2))
+        elections = [one.leader_election("s") for one in (first, second)]
+        elections[0].nominate("a", "")
+        elections[1].nominate("b", "")
+        wait_in_line(client, "s", 1)
+        step_down_leader(client, "s")
+        elections[1].resign("b")
+        assert elections[0].wait_elected("a", _SECONDS * time_scale())
+        first.close()
+        terms = eventually(
+            lambda: _noted(client, lambda terms: len(terms) == 3 and terms[-1].until is not None)
+        )
+        assert [one.candidate for one in terms] == ["a", "b", "a"]
+        assert "steps down by" in terms[0].ended
+        assert [one.ended for one in terms[1:]] == ["resigned", "closed"]
+        assert sorted(one.epoch for one in terms) == [one.epoch for one in terms]
+        assert all(one.since <= (one.until or 0) for one in terms)
+
+    def test_O25_many_terms(self, client: PluginLocator, obeying: OpenObeying) -> None:
+        """The record keeps the last terms; terms of many leaders are all there."""
+        elections = [obeying().leader_election("s") for _ in range(3)]
+        for number in range(KEPT + 3):
+            with elections[number % 3].lead(str(number), "", timeout_seconds=_SECONDS):
+                pass
+        last = str(KEPT + 2)
+        terms = eventually(
+            lambda: _noted(client, lambda terms: [one.candidate for one in terms][-1:] == [last])
+        )
+        assert len(terms) == KEPT
+
+    def test_O25_failing_writes(self, obeying: OpenObeying, client: PluginLocator) -> None:
+        """A leader whose notes are not written leads all the same, and ends at once."""
+        candidate = obeying()
+
+        def write(real: Callable[..., Future[Any]], one: Write) -> Future[Any]:
+            if one.key == past_terms_key("s"):
+                return failed(UnavailableError("no answer"))
+            return real(one)
+
+        wrap(candidate.backend.storage, "write", write)
+        with candidate.leader_election("s").lead("a", "") as term:
+            assert term.is_valid()
+        candidate.close()
+        assert read_past_terms(client, "s") == ()
+
+    def test_O25_unreadable(self, obeying: OpenObeying, client: PluginLocator) -> None:
+        """A record that cannot be read is not written, and no election waits for it."""
+        client.storage(BYTES).put(str(past_terms_key("s")), b"[]")
+        with obeying().leader_election("s").lead("a", ""):
+            pass
+        with pytest.raises(StoreError, match="terms of 's' cannot be read"):
+            read_past_terms(client, "s")
+
+    def test_O26_since(self, client: PluginLocator, obeying: OpenObeying) -> None:
+        """It is noted since when the present leader leads."""
+        before = time.time()
+        with obeying().leader_election("s").lead("a", "") as term:
+            since = eventually(lambda: began_at(read_past_terms(client, "s"), term.epoch))
+            assert before <= since <= time.time()
+        eventually(lambda: began_at(read_past_terms(client, "s"), term.epoch) is None)
+
+
 class RunnerDirectiveTests(RunnerSuite, DirectivesSuite):
     """`kip30 run` obeys directives: its command ends before another one starts."""
 
@@ -397,6 +469,13 @@ class RunnerDirectiveTests(RunnerSuite, DirectivesSuite):
         assert runner.wait() == 6  # not elected
         arena.start(*arena.ticker(), options=("--set=plugin.operations=false",))
         arena.await_term()
+
+
+def _noted(
+    client: PluginLocator, wanted: Callable[[Sequence[PastTerm]], bool]
+) -> Sequence[PastTerm] | None:
+    terms = read_past_terms(client, "s")
+    return terms if wanted(terms) else None
 
 
 def _leads(*elections: LeaderElection[str]) -> Sequence[Leadership]:

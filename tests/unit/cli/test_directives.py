@@ -142,3 +142,36 @@ def test_a_record_that_cannot_be_read_is_shown_with_the_line(shell: Shell) -> No
     shown = shell("leader", "s", "--all")
     assert "the directives for 's' cannot be read" in shown.stderr
     assert shell("pause", "s").exit_code == Status.UNAVAILABLE
+
+
+@pytest.mark.usefixtures("led")
+def test_terms_and_directives_are_listed(shell: Shell) -> None:
+    shell("step-down", "s", "--yes")
+    eventually(lambda: len(shell.json("terms", "s")) == 2)
+    first, second = shell("terms", "s").stdout.splitlines()
+    assert first.startswith("1\ta\t")
+    assert "\tit steps down by " in first
+    assert second.startswith("2\tb\t")
+    assert second.endswith("\t-\t")
+    found = shell.json("terms", "s")
+    expect_fields(found[0], SCHEMA["terms"])
+    assert (found[1]["candidate"], found[1]["until"], found[1]["ended"]) == ("b", None, "")
+    assert shell.json("leader", "s", "--all")[0]["since"] == found[1]["since"]
+    asked = shell.json("terms", "s", "--directives")
+    assert [one["action"] for one in asked] == ["step-down", "step-down: done"]
+    expect_fields(asked[0], SCHEMA["terms --directives"])
+    assert shell("terms", "s", "--directives").stdout.startswith("1\t2")
+
+
+def test_a_service_of_which_nothing_is_noted_is_refused(shell: Shell) -> None:
+    for options in ((), ("--directives",)):
+        result = shell("terms", "s", *options)
+        assert (result.exit_code, result.stdout) == (Status.REFUSED, "")
+        assert "nothing is noted of 's'" in result.stderr
+        assert shell("terms", "s", *options, "--json").stdout == ""
+
+
+def test_a_locator_that_closes_at_once_has_noted_its_term(shell: Shell) -> None:
+    assert shell("run", "--service", "s", "--id", "a", "--quiet", "--", "true").exit_code == 0
+    (found,) = shell.json("terms", "s")
+    assert (found["candidate"], found["ended"]) == ("a", "resigned")

@@ -187,6 +187,8 @@ def test_every_command_with_json_is_documented() -> None:
         "resume",
         "step-down",
         "hand-over",
+        "terms",
+        "terms --directives",
         "status",
         "services",
         "groups",
