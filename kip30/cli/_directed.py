@@ -2,14 +2,23 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 import click
 
 from kip30.cli import _output, _parameters
-from kip30.cli._failures import say
+from kip30.cli._exit_codes import Status
+from kip30.cli._failures import explain, say
 from kip30.cli._output import Field, Output
-from kip30.errors import StoreError, UsageError
+from kip30.errors import (
+    AuthenticationError,
+    Kip30Error,
+    OutcomeUnknownError,
+    StoreError,
+    UnavailableError,
+    UsageError,
+)
 from kip30.locator import PluginLocator
 from kip30.operations import DirectedService, read_directives, step_down_leader
 from kip30.runtime.directives import ElectionPause
@@ -17,12 +26,40 @@ from kip30.runtime.directives import ElectionPause
 F = TypeVar("F", bound=Callable[..., Any])
 
 _TITLES = ("SERVICE", "LEADER", "EPOCH", "PAUSED UNTIL", "BY", "REASON")
+_WIDTHS = (24, 24, 6, 25, 16)
 
 
 def print_directed(services: Iterable[DirectedService], output: Output) -> None:
     """Print a line for each of *services*."""
     found = list(services)
     output.table(_TITLES, map(_row, found), map(_record, found))
+
+
+def direct_each(
+    services: Iterable[str], direct: Callable[[str], DirectedService], output: Output
+) -> int:
+    """Direct each of *services*, print it, and go on after an error; return the exit code.
+
+    Once the store does not answer, the others are not tried.
+    """
+    lines = output.lines(_TITLES, _WIDTHS)
+    status = int(Status.OK)
+    left = list(services)
+    while left:
+        service = left.pop(0)
+        try:
+            one = direct(service)
+        except Kip30Error as error:
+            failure = explain(error)
+            say(f"{service!r}: {failure.what}")
+            status = status or failure.status
+            if isinstance(error, UnavailableError | OutcomeUnknownError):
+                break
+        else:
+            lines.print([_row(one)], partial(_record, one))
+    if left:
+        say(f"not tried: {', '.join(map(repr, left))}")
+    return status
 
 
 def ends_term(command: F) -> F:
@@ -62,7 +99,7 @@ def stop_leader(  # noqa: PLR0913  one argument per option
         locator,
         service,
         successor=successor,
-        epoch=present.epoch if epoch is None else epoch,
+        epoch=(present.epoch or 0) if epoch is None else epoch,
         wait_seconds=wait_seconds,
         reason=reason,
     )
@@ -86,7 +123,7 @@ def pause_of(locator: PluginLocator, service: str) -> ElectionPause | None:
         found = read_directives(locator, service)
     except UsageError:  # it takes no directives
         return None
-    except StoreError as error:
+    except (StoreError, AuthenticationError) as error:
         say(str(error))
         return None
     return found.directives.pause if found.is_paused() else None

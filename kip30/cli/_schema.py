@@ -110,7 +110,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("led", "number or null", "how many of them have a leader"),
         Field("groups", "number or null", "how many groups have members"),
         Field("members", "number or null", "how many members they have"),
-        Field("paused", "list", "paused services without a leader though candidates wait"),
+        Field("paused", "list", "services that are paused, with or without a leader"),
         Field("leaderless", "list", "services without a leader though candidates wait"),
         Field("unreadable", "number or null", "how many records cannot be read"),
         Field("unreadable_keys", "list", "up to 10 of them, as they are in the store"),

@@ -15,7 +15,7 @@ from kip30.cli._output import Output, Row
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.codecs import BYTES
 from kip30.election import Leader, LeaderChange, LeaderElection
-from kip30.errors import InvalidNameError, StoreError, UnsupportedError
+from kip30.errors import AuthenticationError, InvalidNameError, StoreError, UnsupportedError
 from kip30.locator import PluginLocator
 from kip30.operations import WaitingPlace, began_at, read_line, read_past_terms
 from kip30.runtime.candidate_line import LinePlace
@@ -41,10 +41,10 @@ def command(
     A line is the candidate's id, the epoch, and the candidate's data. Exits with 1
     if no one leads; a watch prints "-" for that, and in JSON and YAML "leader" is null.
 
-    With --all a line is "leader", its id and epoch, and since when if that is noted (`kip30
-    terms`), or a number in the line of candidates that wait, the candidate that has this place,
-    its host and process, and since when. Candidates of one process share a place. On Cassandra
-    candidates form no line; in JSON "line" is null. A pause of the service is shown on stderr.
+    With --all a line is "leader", its id and epoch, and since when if `kip30 terms` has it, or a
+    number in the line of candidates that wait, the candidate that has this place, its host and
+    process, and since when. Candidates of one process share a place. On Cassandra candidates form
+    no line; in JSON "line" is null. A pause of the service is shown on stderr.
     """
     if watching and with_line:
         raise click.UsageError("--all and --watch exclude each other: the line is read once")
@@ -93,7 +93,7 @@ def _since(locator: PluginLocator, service: str, leader: Leader[bytes] | None) -
         return began_at(read_past_terms(locator, service), leader.epoch)
     except InvalidNameError:  # too long for a record
         return None
-    except StoreError as error:
+    except (StoreError, AuthenticationError) as error:
         say(str(error))
         return None
 

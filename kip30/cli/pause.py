@@ -3,10 +3,10 @@
 import click
 
 from kip30.cli import _output, _parameters
-from kip30.cli._directed import print_directed
+from kip30.cli._directed import direct_each
 from kip30.cli._output import Output
 from kip30.cli._store_options import StoreChoice, opens_store
-from kip30.operations import pause_service
+from kip30.operations import check_directed, pause_service
 
 
 @click.command("pause")
@@ -28,13 +28,18 @@ def command(
     seconds: float | None,
     reason: str,
     output: Output,
-) -> None:
+) -> int:
     """Keep all candidates for each SERVICE from being elected, until `kip30 resume`.
 
     The leader, if there is one, leads on: `kip30 step-down` ends its term. Candidates of
     `kip30 run` obey, and those of other programs with the setting plugin.operations=true. Prints
     the leader and the pause of each service. A second pause replaces the first one.
     """
+    for service in services:
+        check_directed(service)
     with choice.open() as locator:
-        found = [pause_service(locator, one, seconds=seconds, reason=reason) for one in services]
-    print_directed(found, output)
+        return direct_each(
+            services,
+            lambda one: pause_service(locator, one, seconds=seconds, reason=reason),
+            output,
+        )

@@ -8,9 +8,6 @@ from kip30.cli._runner_options import progress, runs_command, status_of
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.runner.service_election import OncePerKeyContest, StoreContest
 
-_END_SECONDS = 5.0
-"""Seconds after the grace that the guard is given to kill what is left and to report it."""
-
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("--service", required=True, metavar="SERVICE", help="The service to lead.")
@@ -87,11 +84,10 @@ def command(  # noqa: PLR0913  one argument per option
         print_preview(properties, job, run_key)
         return Status.OK
     tell = progress(properties, quiet=quiet)
-    kept = grace_seconds + _END_SECONDS
     contest = (
-        StoreContest(properties, service, candidate, step_down_seconds=kept)
+        StoreContest(properties, service, candidate)
         if run_key is None
-        else OncePerKeyContest(properties, service, candidate, run_key, step_down_seconds=kept)
+        else OncePerKeyContest(properties, service, candidate, run_key)
     )
     with contest:
         outcome = run(contest, job, say=tell, owns_process=True)

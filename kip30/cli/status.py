@@ -107,7 +107,7 @@ def _rows(reader: OverviewReader, look: Overview | UnavailableError) -> list[Row
         *rows,
         ("read", f"{look.read_seconds * 1000:.1f} ms"),
         *counts,
-        *(("paused", one.service) for one in look.paused),
+        *(("paused", one) for one in look.paused),
         *(("attention", problem) for problem in problems),
     ]
 
@@ -150,7 +150,7 @@ def _record(reader: OverviewReader, look: Overview | UnavailableError) -> dict[s
         **record,
         "read_ms": look.read_seconds * 1000,
         **_counts(look),
-        "paused": [one.service for one in look.paused],
+        "paused": look.paused,
         "leaderless": [one.service for one in look.leaderless],
         "unreadable": len(look.unreadable),
         "unreadable_keys": [_key(one) for one in look.unreadable[:_MOST_UNREADABLE]],

@@ -9,6 +9,7 @@ that list or handle many keys use the scans of `kip30.scanning`, so they need a 
 from kip30.operations.directives import (
     HOLD_SECONDS,
     DirectedService,
+    check_directed,
     pause_service,
     read_directives,
     resume_service,
@@ -49,6 +50,7 @@ __all__ = [
     "StoredKey",
     "WaitingPlace",
     "began_at",
+    "check_directed",
     "check_servers",
     "delete_versions",
     "parse_exported",

@@ -9,10 +9,10 @@ in the store, so no two candidates lead at once, whatever an operator does.
 """
 
 import getpass
-import math
 import platform
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from kip30.codecs import BYTES
@@ -23,6 +23,7 @@ from kip30.errors import (
     DirectiveRefusedError,
     KeyExistsError,
     KeyMissingError,
+    Kip30Error,
     OutcomeUnknownError,
     StoreError,
     UnavailableError,
@@ -51,9 +52,13 @@ LONGEST_REASON = 200
 """Most characters of the reason of a directive."""
 
 LONGEST_PAUSE_SECONDS = 365 * 86_400.0
+LONGEST_WAIT_SECONDS = 86_400.0
 
 _SLACK_SECONDS = 10.0
+_CLOCK_SECONDS = 3_600.0
+"""Seconds by which clocks may differ, so that a step-down has an effect."""
 _POLL_SECONDS = 0.1
+_VACANT = Snapshot(0, {})
 _Change = Callable[[Directives], Directives]
 
 
@@ -113,6 +118,8 @@ def pause_service(
     if seconds is not None and not 0 < seconds <= LONGEST_PAUSE_SECONDS:
         raise UsageError(f"a pause of {seconds:g} s is not possible: give up to a year")
     checked, by = _check_reason(reason), _operator()
+    directed = _Service(locator, service)
+    state = directed.leader()
 
     def paused(found: Directives) -> Directives:
         now = time.time()
@@ -120,22 +127,39 @@ def pause_service(
         pause = ElectionPause(by, now, checked, until)
         return found._replace(pause=pause).logged(now, by, "pause")
 
-    return _Service(locator, service).changed(paused)
+    return directed.described(directed.write(paused), state)
 
 
 def resume_service(locator: PluginLocator, service: str) -> DirectedService:
-    """End the pause of *service*. Nothing happens if there is none.
+    """End the pause of *service*, and a step-down that is under way, if there are any.
 
-    Raises as `pause_service`.
+    A leader that has seen the step-down steps down all the same. Raises as `pause_service`.
     """
     by = _operator()
+    directed = _Service(locator, service)
+    state = directed.leader()
 
     def resumed(found: Directives) -> Directives:
-        if found.pause is None:
+        now, step_down = time.time(), found.step_down
+        is_under_way = step_down is not None and not step_down.is_over(now)
+        if found.pause is None and not is_under_way:
             return found
-        return found._replace(pause=None).logged(time.time(), by, "resume")
+        kept = None if is_under_way else step_down
+        return found._replace(pause=None, step_down=kept).logged(now, by, "resume")
 
-    return _Service(locator, service).changed(resumed)
+    return directed.described(directed.write(resumed), state)
+
+
+def check_directed(service: str) -> None:
+    """Return if *service* can have directives.
+
+    Raises:
+        UsageError: It is one of kip30 itself.
+        InvalidNameError: The name cannot be that of a service, or is too long for directives.
+    """
+    if check_id(service, "service").startswith(INTERNAL):
+        raise UsageError(f"{service!r} is one of kip30's own services: they take no directives")
+    directives_key(service)
 
 
 def step_down_leader(  # noqa: PLR0913  keywords
@@ -150,15 +174,17 @@ def step_down_leader(  # noqa: PLR0913  keywords
     """End the term of the leader of *service*, and wait until another candidate leads.
 
     With a *successor* that one leads next, also while the service is paused, and also if no
-    candidate leads now. Without one a service that is paused stays without a leader.
+    candidate leads now. Without one a service that is paused stays without a leader. If the caller
+    is interrupted, the directive is withdrawn.
 
     Args:
         locator: Where the service is.
         service: Its name.
         successor: The candidate that must lead next; None: any but the leader.
-        epoch: The epoch of the term to end; None: that of the present leader.
-        wait_seconds: How long to wait; None: for the session timeout and 10 s. A program may ask
-            for more time to step down.
+        epoch: The epoch of the term to end; 0: no candidate leads; None: that of the present
+            leader.
+        wait_seconds: How long to wait, a day at most; None: for the session timeout and 10 s. A
+            program may take more time to step down.
         reason: Shown to operators, up to `LONGEST_REASON` characters.
 
     Raises:
@@ -166,16 +192,16 @@ def step_down_leader(  # noqa: PLR0913  keywords
         UnsupportedError: The store has no ``compare-and-set``. Nothing was sent.
         DirectiveRefusedError: No candidate leads, or another term than that of *epoch*; another
             step-down is under way; or no candidate waits, or not the successor (where candidates
-            form a line). Nothing was changed.
+            form a line, which has one of each process). Nothing was changed.
         StoreError: The present record cannot be read. Nothing was changed.
         UnavailableError: The store did not answer in time. Nothing was changed.
         DirectiveNotObeyedError: The leader, or the successor, did not do so in time. The directive
-            is withdrawn.
+            is withdrawn. A leader that has seen it steps down all the same.
         OutcomeUnknownError: The store did not answer any longer. The directive may be obeyed until
             it ends by itself.
     """
-    if wait_seconds is not None and not 0 <= wait_seconds < math.inf:
-        raise UsageError(f"cannot wait for {wait_seconds!r} s: give 0 or more")
+    if wait_seconds is not None and not 0 <= wait_seconds <= LONGEST_WAIT_SECONDS:
+        raise UsageError(f"cannot wait for {wait_seconds!r} s: give 0 or more, up to a day")
     if successor is not None:
         check_id(successor, "candidate")
     directed = _Service(locator, service)
@@ -207,27 +233,40 @@ class _StepDown:
         state = self._service.leader()
         self._check(state)
         step_down = self._directive(*_term(state))
-        self._service.write(lambda found: self._with(found, step_down))
-        until = time.monotonic() + self._wait_seconds
+        self._service.write(lambda found: self._with(found, step_down, _term(state)[2]))
         try:
-            while not self._is_over(step_down) and time.monotonic() < until:
-                time.sleep(_POLL_SECONDS)
+            self._await(step_down, time.monotonic() + self._wait_seconds)
             return self._ended(step_down)
-        except (UnavailableError, OutcomeUnknownError) as error:
+        except DirectiveNotObeyedError:
+            raise
+        except Kip30Error as error:
             raise OutcomeUnknownError(
-                f"the store does not answer any longer: the {self._action} may be obeyed"
-                f" within the next {self._wait_seconds + HOLD_SECONDS:.0f} s: {error}"
+                f"the {self._action} may be obeyed within the next"
+                f" {self._wait_seconds + HOLD_SECONDS:.0f} s: {error}"
             ) from error
+        except BaseException:  # the operator gives up
+            with suppress(Kip30Error):
+                self._close(step_down, None, "withdrawn")
+            raise
+
+    def _await(self, step_down: StepDown, until: float) -> None:
+        """Wait until it is fulfilled, or until the moment *until*; a store may be silent for it."""
+        while time.monotonic() < until:
+            with suppress(UnavailableError):
+                if self._is_over(step_down):
+                    return
+            time.sleep(_POLL_SECONDS)
 
     def _check(self, state: Snapshot) -> None:
         """Refuse what cannot be obeyed."""
         name = self._service.name
         leader, epoch, _ = _term(state)
-        if not leader and (self._successor is None or self._epoch is not None):
+        if not leader and (self._successor is None or self._epoch):
             raise DirectiveRefusedError(f"no candidate leads {name!r}")
         if self._epoch is not None and epoch != self._epoch:
+            expected = self._epoch or "no candidate"
             raise DirectiveRefusedError(
-                f"{leader!r} leads {name!r} with epoch {epoch}, not {self._epoch}"
+                f"{leader!r} leads {name!r} with epoch {epoch}, not {expected}"
             )
         if leader and leader == self._successor:
             raise DirectiveRefusedError(f"{leader!r} leads {name!r} already")
@@ -236,8 +275,8 @@ class _StepDown:
             return
         if self._successor is not None and self._successor not in waiting:
             raise DirectiveRefusedError(
-                f"{self._successor!r} does not wait to lead {name!r}:"
-                f" `kip30 leader {name} --all` prints the candidates that do"
+                f"{self._successor!r} does not wait to lead {name!r}: `kip30 leader {name} --all`"
+                " prints the candidates that do, one of each process"
             )
         if not waiting and not self._service.described().is_paused():
             raise DirectiveRefusedError(
@@ -251,7 +290,8 @@ class _StepDown:
             self._by,
             now,
             self._reason,
-            now + self._wait_seconds + HOLD_SECONDS,
+            self._wait_seconds + HOLD_SECONDS,
+            now + self._wait_seconds + HOLD_SECONDS + _CLOCK_SECONDS,
             epoch,
             nonce,
             leader,
@@ -259,11 +299,17 @@ class _StepDown:
             HOLD_SECONDS,
         )
 
-    def _with(self, found: Directives, step_down: StepDown) -> Directives:
+    def _with(self, found: Directives, step_down: StepDown, nonce: str) -> Directives:
+        """Return *found* with *step_down*, unless another one is under way.
+
+        One whose term has ended, and which names no successor, only keeps its candidate back.
+        """
         present = found.step_down
-        if present is not None and not present.is_over(step_down.at):
+        is_under_way = present is not None and not present.is_over(step_down.at)
+        if present and is_under_way and (present.successor is not None or present.nonce == nonce):
             raise DirectiveRefusedError(
-                f"a step-down of {self._service.name!r} by {present.by} is under way"
+                f"a step-down of {self._service.name!r} by {present.by!r} is under way:"
+                f" `kip30 resume {self._service.name}` withdraws it"
             )
         return found._replace(step_down=step_down).logged(step_down.at, self._by, self._action)
 
@@ -275,17 +321,34 @@ class _StepDown:
         return self._successor is None and self._service.described().is_paused()
 
     def _ended(self, step_down: StepDown) -> DirectedService:
-        """Clear the directive, and return what is true then.
+        """Close the directive, and return what is true then.
 
         Raises:
             DirectiveNotObeyedError: The term lasts, or the successor does not lead.
         """
-        is_done = self._is_over(step_down)
-        outcome = "done" if is_done else "withdrawn"
-        leader, epoch, _ = _term(self._service.leader())
-        # Its program may not have read the directives yet, and must not take the pause for new.
-        is_fulfilled = bool(leader) and step_down.is_fulfilled_by(leader, epoch)
-        kept = step_down._replace(fulfilled=epoch) if is_fulfilled else None
+        is_over = self._is_over(step_down)
+        state = self._service.leader()
+        leader, epoch, nonce = _term(state)
+        if leader and step_down.is_fulfilled_by(leader, epoch):
+            # Its program may not have read the directives yet, and must not take a pause for new.
+            return self._close(step_down, step_down._replace(fulfilled=nonce), "done", state)
+        if leader and nonce == step_down.nonce:
+            why = (
+                f"{leader!r} did not step down in {self._wait_seconds:g} s: it needs longer, is an"
+                " earlier kip30, or does not have plugin.operations=true"
+            )
+        elif is_over or self._successor is None:
+            # The former leader stands back until the directive ends by itself.
+            return self._close(step_down, step_down, "done", state)
+        else:
+            why = f"{self._successor!r} did not claim in {self._wait_seconds:g} s"
+        self._close(step_down, None, "withdrawn", state)
+        raise DirectiveNotObeyedError(f"{why}; the {self._action} is withdrawn")
+
+    def _close(
+        self, step_down: StepDown, kept: StepDown | None, outcome: str, state: Snapshot = _VACANT
+    ) -> DirectedService:
+        """Put *kept* in place of *step_down*, unless that was replaced, and log the *outcome*."""
 
         def closed(found: Directives) -> Directives:
             if found.step_down is None or found.step_down.id != step_down.id:
@@ -293,45 +356,32 @@ class _StepDown:
             action = f"{self._action}: {outcome}"
             return found._replace(step_down=kept).logged(time.time(), self._by, action)
 
-        after = self._service.changed(closed)
-        if is_done:
-            return after
-        leader, _, nonce = _term(self._service.leader())
-        if leader and nonce == step_down.nonce:
-            why = (
-                f"{leader!r} did not step down in {self._wait_seconds:g} s: it needs longer, is an"
-                " earlier kip30, or does not have plugin.operations=true"
-            )
-        elif self._successor is None:
-            return after  # the term has ended, and no candidate has claimed yet
-        else:
-            why = f"{self._successor!r} did not claim in {self._wait_seconds:g} s"
-        raise DirectiveNotObeyedError(f"{why}; the {self._action} is withdrawn")
+        return self._service.described(self._service.write(closed), state)
 
 
 class _Service:
     """The record of one service, and who leads it."""
 
     def __init__(self, locator: PluginLocator, service: str) -> None:
-        if check_id(service, "service").startswith(INTERNAL):
-            raise UsageError(f"{service!r} is one of kip30's own services: they take no directives")
+        check_directed(service)
         self.name = service
         self._key = str(directives_key(service))
         self._locator = locator
         self._storage = locator.storage(BYTES)
         self.session_timeout_seconds: float = locator.context.session_timeout_seconds
 
-    def described(self) -> DirectedService:
-        """Read the record and the leader."""
-        found, _ = self._read()
-        return self._described(found)
-
-    def changed(self, change: _Change) -> DirectedService:
-        """Write what *change* makes of the record, unless it stays the same."""
-        return self._described(self.write(change))
+    def described(
+        self, directives: Directives | None = None, state: Snapshot | None = None
+    ) -> DirectedService:
+        """Return *directives* and the leader that *state* shows; read what is not given."""
+        leader, epoch, _ = _term(self.leader() if state is None else state)
+        found = self._read()[0] if directives is None else directives
+        return DirectedService(self.name, leader or None, epoch if leader else None, found)
 
     def write(self, change: _Change) -> Directives:
-        """Do that, and return the record. *change* is called again if another operator was first.
+        """Write what *change* makes of the record, unless it stays the same, and return that.
+
+        *change* is called again if another operator was first.
 
         Raises:
             UnsupportedError: The store has no ``compare-and-set``.
@@ -361,10 +411,6 @@ class _Service:
         places = [one.place for one in read_line(self._locator, self.name)]
         known = {place.candidate for place in places if place is not None}
         return known if len(known) == len(places) else None
-
-    def _described(self, found: Directives) -> DirectedService:
-        leader, epoch, _ = _term(self.leader())
-        return DirectedService(self.name, leader or None, epoch if leader else None, found)
 
     def _read(self) -> tuple[Directives, Version | None]:
         found = self._storage.get(self._key)

@@ -27,12 +27,12 @@ class Overview(NamedTuple):
         read_seconds: How long this look took, opening the store included.
         services: As in `Directory`, without those of kip30 itself.
         groups: As in `Directory`, without those of kip30 itself.
-        paused: Services without a leader in whose line candidates wait, and which an operator has
-            paused.
-        vacant: The others without a leader in whose line candidates wait, locks and coordinators
-            included. That is normal during an election. On Cassandra there are none, because
-            candidates form no line there. One with a name too long for the name of a group is
-            found only where the store keeps its epoch.
+        paused: The names of services that an operator has paused, whether they have a leader or
+            not.
+        vacant: Services without a leader in whose line candidates wait, locks and coordinators
+            included, without those that are paused. That is normal during an election. On
+            Cassandra there are none, because candidates form no line there. One with a name too
+            long for the name of a group is found only where the store keeps its epoch.
         leaderless: Those of *vacant* that no one has led for a session timeout of this
             configuration: they were vacant at every look since then, with the same epoch.
         unreadable: Records that could not be read, so that something may be missing.
@@ -43,7 +43,7 @@ class Overview(NamedTuple):
     read_seconds: float
     services: Sequence[ServiceStatus]
     groups: Sequence[GroupStatus]
-    paused: Sequence[ServiceStatus]
+    paused: Sequence[str]
     vacant: Sequence[ServiceStatus]
     leaderless: Sequence[ServiceStatus]
     unreadable: Sequence[Rejected]
@@ -98,10 +98,12 @@ class OverviewReader:
             self._vacancies.forget()
             raise
         ended = time.monotonic()
-        waiting = [one for one in found.services if one.leader is None and one.waiting]
-        names = self._paused() if waiting else frozenset[str]()
-        paused = [one for one in waiting if one.service in names]
-        vacant = [one for one in waiting if one.service not in names]
+        paused, damaged = self._read_directives()
+        vacant = [
+            one
+            for one in found.services
+            if one.leader is None and one.waiting and one.service not in paused
+        ]
         return Overview(
             self.store,
             self.place,
@@ -111,16 +113,23 @@ class OverviewReader:
             paused,
             vacant,
             self._vacancies.note(vacant, began, ended),
-            found.unreadable,
+            [*found.unreadable, *damaged],
         )
 
-    def _paused(self) -> frozenset[str]:
-        """Return the names of the services that are paused."""
-        return frozenset(
-            unescape(one.key.rpartition("/")[2])
-            for one in KeyScan(self._properties, NAMESPACE, internal=True)
-            if _is_pause(one.value)
-        )
+    def _read_directives(self) -> tuple[Sequence[str], Sequence[Rejected]]:
+        """Return the names of the services that are paused, and records that cannot be read."""
+        paused, damaged = list[str](), list[Rejected]()
+        scan = KeyScan(self._properties, NAMESPACE)
+        for one in scan:
+            service = unescape(one.key.rpartition("/")[2])
+            try:
+                pause = decode_directives(service, one.value).pause
+            except StoreError as error:
+                damaged.append(Rejected(one.key.encode(), str(error)))
+                continue
+            if pause is not None and not pause.is_over(time.time()):
+                paused.append(service)
+        return sorted(paused), [*scan.unreadable, *damaged]
 
     def read_when_decided(self) -> Overview:
         """Wait until the vacancies of the last look are over or lasting, and read.
@@ -133,14 +142,6 @@ class OverviewReader:
         while (left := self._vacancies.decided_at() - time.monotonic()) > 0:
             time.sleep(left)
         return self.read()
-
-
-def _is_pause(record: bytes) -> bool:
-    try:
-        pause = decode_directives("", record).pause
-    except StoreError:  # it has no effect
-        return False
-    return pause is not None and not pause.is_over(time.time())
 
 
 class VacancyTimes:

@@ -47,7 +47,7 @@ class Term(UnderLease, Protocol):
 
     @property
     def step_down_requested(self) -> threading.Event:
-        """Set once an operator has ended it; it is valid for the grace of the command."""
+        """Set once an operator has ended it; it is valid until it is resigned."""
         ...
 
 

@@ -30,6 +30,8 @@ from kip30.runtime.candidacy import Leadership
 _log = logging.getLogger(__name__)
 
 _SETTING = "plugin.operations"
+_UNTIL_RESIGNED = 10 * 365 * 86_400.0
+"""Seconds within which every command ends: the grace is a year at most."""
 
 _CLOCK = SystemClock()
 """The one by which `LeaderElection.wait_elected` measures its timeout."""
@@ -42,24 +44,13 @@ class StoreContest(Closeable, Contest):
     long as the store's timeouts, and the runner handles signals meanwhile.
     """
 
-    def __init__(
-        self,
-        properties: Properties,
-        service: str,
-        candidate: str,
-        *,
-        step_down_seconds: float = 0.0,
-    ) -> None:
+    def __init__(self, properties: Properties, service: str, candidate: str) -> None:
         """Open nothing before `wait`. The candidate obeys directives, unless a setting forbids it.
 
-        Args:
-            properties: The settings.
-            service: The service to lead.
-            candidate: The candidate to lead it as.
-            step_down_seconds: How long a term stays valid once an operator has ended it.
+        A term that an operator has ended stays valid until it is resigned: then all processes of
+        the command have ended.
         """
         self._properties = _obeying(properties)
-        self._step_down_seconds = step_down_seconds
         self._service = service
         self._candidate = candidate
         self._locator = PluginLocator()
@@ -132,7 +123,7 @@ class StoreContest(Closeable, Contest):
 
     def _enter(self) -> LeaderElection[str]:
         election = self._open()
-        election.nominate(self._candidate, "", step_down_seconds=self._step_down_seconds)
+        election.nominate(self._candidate, "", step_down_seconds=_UNTIL_RESIGNED)
         return election
 
     def _open(self) -> LeaderElection[str]:
@@ -151,22 +142,14 @@ def _obeying(properties: Properties) -> Properties:
 class OncePerKeyContest(StoreContest):
     """A contest that ends for all candidates once the command has succeeded for a key."""
 
-    def __init__(
-        self,
-        properties: Properties,
-        service: str,
-        candidate: str,
-        key: str,
-        *,
-        step_down_seconds: float = 0.0,
-    ) -> None:
+    def __init__(self, properties: Properties, service: str, candidate: str, key: str) -> None:
         """Open nothing before `wait`; see `StoreContest`. *key* is what the run is for.
 
         Raises:
             UsageError: *key* cannot be that of a run.
             InvalidNameError: The name of *service* is too long.
         """
-        super().__init__(properties, service, candidate, step_down_seconds=step_down_seconds)
+        super().__init__(properties, service, candidate)
         self._key = check_run_key(key)
         self._record_key = record_key(service)
         self._runs: CompletedRuns | None = None

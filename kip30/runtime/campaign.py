@@ -42,6 +42,7 @@ from kip30.runtime.leader_watch import ServiceWatch
 from kip30.runtime.lost_answers import given_back
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.past_term_writer import PastTermWriter
+from kip30.runtime.term_work import TermWork
 from kip30.runtime.vacancies import Vacancies
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -81,6 +82,9 @@ class Campaign:
         # Ended terms whose claims must be given back. Any task appends; the campaign's alone
         # removes.
         self._surplus: list[Leadership] = []
+        # Terms that operators have ended, each with what keeps it from being released before a
+        # margin has passed. Any task appends; the campaign's alone removes.
+        self._kept: dict[Leadership, TermWork] = {}
         self._watch = ServiceWatch(store, service, self._saw_change)
         # Whether a request was sent to the store since it was last idle. Written under the lock.
         self._is_kept = False
@@ -200,12 +204,15 @@ class Campaign:
             candidacies = [*self._candidacies.values(), *self._leaving]
             self._candidacies.clear()
             self._leaving.clear()
+            kept = list(self._kept.values())
             for candidacy in candidacies:
                 candidacy.advance(CandidacyEvent.CLOSED)
                 if candidacy.leadership is not None:
                     self._past_terms.ended(candidacy.leadership, "closed")
         for candidacy in candidacies:
             candidacy.close()
+        for work in kept:
+            self._store.work.end(work)
 
     # -- the tasks
 
@@ -229,12 +236,14 @@ class Campaign:
         try:
             self._directives.update(self._watch.latest())
             self._end_lost_terms()
+            self._end_kept()
             self._give_back()
             self._finish_leaving()
             self._late_claims.release_shown(self._watch.latest(), self._held_nonces)
             self._try_to_lead()
             self._keep_in_line()
             self._rest_if_idle()
+            self._directives.report()
         except Exception as error:
             log.info("retrying campaign for %r after: %s", self._service, str(error))
             self._retry.failed()
@@ -248,8 +257,9 @@ class Campaign:
     def _set_timer(self, begun: float) -> None:
         """Set the one timer to the earliest moment that is due after *begun*."""
         idle_until = self._idle_since + _LINGER_SECONDS
-        held = (moment for term in self._held() for moment in (term.held_until, term.kept_until))
-        waits = (*self._vacancies.moments(), self._line.due(), self._directives.due(), *held)
+        held = [term.held_until for term in self._held()]
+        kept = [term.kept_until for term in list(self._kept)]
+        waits = (*self._vacancies.moments(), self._line.due(), self._directives.due(), *held, *kept)
         moments = (self._retry.due, self._late_claims.due(), idle_until, *waits)
         due = min((moment for moment in moments if moment > begun), default=math.inf)
         if due < math.inf and not begun < self._timer <= due:
@@ -270,9 +280,7 @@ class Campaign:
             return {term.claim.entry.nonce for term in self._held()}
 
     def _is_held(self, term: Leadership | None) -> bool:
-        if term is None:
-            return False
-        return self._now() < term.kept_until or self._store.work.is_held(term)
+        return term is not None and self._store.work.is_held(term)
 
     def _now(self) -> float:
         return self._store.context.clock.now()
@@ -314,8 +322,9 @@ class Campaign:
             self._line.leave()
             return
         latest = self._watch.latest()
-        if latest is not None and latest.entries:
-            self._line.saw_leader()
+        is_vetoed = all(self._directives.veto(one.candidate) for one in waiting)
+        if latest is not None and (latest.entries or is_vetoed):
+            self._line.saw_nothing_to_claim()
         self._line.keep(waiting[0].candidate)
         with self._lock:  # so that a nomination meanwhile keeps the watch that it needs
             if self._needs_watch():
@@ -354,14 +363,16 @@ class Campaign:
             if term is None:
                 continue
             step_down = self._directives.step_down_of(term.claim)
-            if step_down is not None and not term.step_down_requested.is_set():
+            is_new = step_down is not None and not term.step_down_requested.is_set()
+            if step_down is not None and is_new:
                 ends_at = self._now() + candidacy.step_down_seconds
-                term.request_step_down(f"it steps down by {step_down.by}", ends_at)
+                term.request_step_down(f"it steps down by {step_down.by!r}", ends_at)
                 self._terms.wake_at(ends_at)
-                self._store.terms.asked(term, term.step_down_reason)
             if self._now() >= term.steps_down_at:
                 margin = self._store.context.margin_seconds
                 self._lose(candidacy, term, term.step_down_reason, kept_seconds=margin)
+            elif is_new:
+                self._store.terms.step_down_requested(term, term.step_down_reason)
 
     def _taken_away(self, term: Leadership) -> bool:
         latest = self._watch.latest()
@@ -383,7 +394,8 @@ class Campaign:
             candidacy.advance(CandidacyEvent.TERM_LOST)
             self._ended_term(candidacy, reason)
             if kept_seconds:
-                term.kept_until = min(self._now() + kept_seconds, term.held_until)
+                term.kept_until = self._now() + kept_seconds
+                self._kept[term] = self._store.work.begin(term)
             candidacy.lost.send(term)
             self._surplus.append(term)
         self._store.terms.ended(term)
@@ -397,6 +409,13 @@ class Campaign:
             self._remember(candidacy)
             candidacy.nonce = new_nonce()
         return term
+
+    def _end_kept(self) -> None:
+        """Let those terms be released for which the margin has passed."""
+        for term, work in list(self._kept.items()):
+            if self._now() >= term.kept_until:
+                del self._kept[term]
+                self._store.work.end(work)
 
     def _give_back(self) -> None:
         """Release claims that none of our candidacies uses any longer."""
@@ -503,6 +522,7 @@ class Campaign:
     def _attempt(self, candidacy: Candidacy) -> None:
         claimant = self._first_of_turn(candidacy)
         try:
+            self._directives.require(self._watch.latest())
             answer = self._ask(claimant)
         except _HOPELESS as error:
             # `nominate` raises that of the first attempt; later attempts are retried.
@@ -511,8 +531,7 @@ class Campaign:
             self.withdraw(candidacy)
             return
         if isinstance(answer, Claim):
-            epoch = answer.entry.version.major
-            if veto := self._directives.veto(claimant.candidate, epoch):
+            if veto := self._directives.veto(claimant.candidate, answer.entry.nonce):
                 self._return_vetoed(claimant, answer, veto)
             else:
                 self._won(claimant, answer)
@@ -553,18 +572,22 @@ class Campaign:
             candidacy.lost_answer = True
             raise
         if isinstance(answer, Claim):
-            self._read_directives(candidacy)
+            self._read_directives(candidacy, answer)
         else:
             self._advance(candidacy, CandidacyEvent.NOT_GRANTED)
         return answer
 
-    def _read_directives(self, candidacy: Candidacy) -> None:
-        """Read the directives after the grant of a claim; until that has been done it is uncertain.
+    def _read_directives(self, candidacy: Candidacy, claim: Claim) -> None:
+        """Read the directives after the grant of *claim*; until then the candidacy is uncertain.
 
-        If they cannot be read, the claim is repeated, with the same nonce.
+        If they may not be read, the claim is given back: other candidates may be allowed to. If the
+        store does not answer, it is repeated, with the same nonce.
         """
         try:
             self._directives.read(self._watch.latest())
+        except _HOPELESS as error:
+            self._return_vetoed(candidacy, claim, str(error))
+            raise
         except Kip30Error:
             candidacy.lost_answer = True
             raise

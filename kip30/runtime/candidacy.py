@@ -65,7 +65,7 @@ class Leadership(LeaseBound):
         self.step_down_requested: threading.Event = threading.Event()
         self.step_down_reason = ""
         self.steps_down_at: float = math.inf
-        self.kept_until: float = -math.inf
+        self.kept_until: float = math.inf
         self._progress = progress
         self._on_step_down: list[Callable[[], object]] = []
         super().__init__(claim, data, wake, make_future)

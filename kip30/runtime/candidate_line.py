@@ -141,8 +141,8 @@ class CandidateLine:
             return False
         return not snapshot.entries.keys() <= {self._claim.name if self._claim else None}
 
-    def saw_leader(self) -> None:
-        """Note that the service has a leader, so that there is nothing to claim."""
+    def saw_nothing_to_claim(self) -> None:
+        """Note that the service has a leader, or that a directive keeps its candidates back."""
         if self._looks:
             self._looks = False
             self._set_look()

@@ -17,6 +17,10 @@ import math
 from kip30.driver.records import Claim, Snapshot
 from kip30.runtime.directives import Directives, StepDown
 
+_LOOK_SECONDS = 10.0
+"""Seconds after which a time of day is looked at again: the clock may be corrected."""
+_SHORTEST_WAIT = 0.05
+
 
 class DirectiveRules:
     """Judges the candidates of one client for one service. Not thread-safe.
@@ -27,11 +31,14 @@ class DirectiveRules:
     def __init__(self) -> None:
         """Start without directives."""
         self._directives = Directives()
-        # Of the step-down with this id: until when it holds the service, and whether it is
-        # fulfilled.
+        # Of the step-down with this id: when it was seen first, until when it holds the service,
+        # and the nonce of the term that has fulfilled it by the states of the service.
         self._id = ""
+        self._seen_at = -math.inf
         self._holds_until = -math.inf
-        self._is_fulfilled = False
+        self._fulfilled = ""
+        # The candidates that were kept from leading when they were judged last.
+        self._vetoed = set[str]()
 
     def note(self, directives: Directives, latest: Snapshot | None, now: float) -> None:
         """Note the newest directives, and the leader that the store shows; None if not known."""
@@ -41,51 +48,34 @@ class DirectiveRules:
             return
         is_new = step_down.id != self._id
         if is_new:
-            self._id, self._is_fulfilled = step_down.id, False
+            self._id, self._seen_at, self._fulfilled = step_down.id, now, ""
         leader = None if latest is None else next(iter(latest.entries.items()), None)
         still_leads = leader is not None and leader[1].nonce == step_down.nonce
         if is_new or latest is None or still_leads:
             self._holds_until = now + step_down.hold_seconds
-        if leader is not None and step_down.is_fulfilled_by(leader[0], leader[1].version.major):
-            self._is_fulfilled = True
+        if leader is not None and not self._fulfilled:
+            candidate, entry = leader
+            if step_down.is_fulfilled_by(candidate, entry.version.major):
+                self._fulfilled = entry.nonce
 
-    def veto(
-        self, candidate: str, now: float, time_of_day: float, *, epoch: int | None = None
-    ) -> str:
-        """Return why *candidate* may not claim, or not lead with *epoch*; empty if it may."""
-        pause, holding = self._directives.pause, self._holding(now, time_of_day)
-        if self._is_begun(epoch, time_of_day):
-            return ""
-        if holding is not None and holding.successor is not None:
-            # Also under a pause: who hands a paused service over wants the successor to lead.
-            if candidate == holding.successor:
-                return ""
-            if pause is None or pause.is_over(time_of_day):
-                return f"the service is handed over to {holding.successor!r} by {holding.by}"
-        if pause is not None and not pause.is_over(time_of_day):
-            return f"the service is paused by {pause.by}"
-        if holding is not None and candidate == holding.candidate:
-            return f"it steps down by {holding.by}"
-        return ""
+    def veto(self, candidate: str, now: float, time_of_day: float, *, nonce: str = "") -> str:
+        """Return why *candidate* may not claim; empty if it may.
 
-    def _is_begun(self, epoch: int | None, time_of_day: float) -> bool:
-        """Return whether the operator saw the claim with *epoch* before its candidate could look.
-
-        Its time limit is for a record that was copied to a store with other epochs.
+        With *nonce*, that of a claim that was granted, return why it may not lead with that.
         """
-        step_down = self._directives.step_down
-        if step_down is None or epoch is None:
-            return False
-        return step_down.fulfilled == epoch and time_of_day < step_down.until
+        reason = self._veto(candidate, self._holding(now, time_of_day, nonce), time_of_day)
+        if reason:
+            self._vetoed.add(candidate)
+        else:
+            self._vetoed.discard(candidate)
+        return reason
 
-    def step_down_of(self, claim: Claim, time_of_day: float) -> StepDown | None:
+    def step_down_of(self, claim: Claim, now: float, time_of_day: float) -> StepDown | None:
         """Return the step-down that ends the term of *claim*, if there is one."""
-        step_down = self._directives.step_down
-        if step_down is None or step_down.is_over(time_of_day):
+        step_down, entry = self._in_effect(now, time_of_day), claim.entry
+        if step_down is None or step_down.nonce != entry.nonce:
             return None
-        entry = claim.entry
-        is_it = step_down.nonce == entry.nonce and step_down.epoch == entry.version.major
-        return step_down if is_it else None
+        return step_down if step_down.epoch == entry.version.major else None
 
     def names(self, candidate: str, now: float, time_of_day: float) -> bool:
         """Return whether a hand-over names *candidate* as the successor."""
@@ -93,18 +83,52 @@ class DirectiveRules:
         return holding is not None and holding.successor == candidate
 
     def due(self, now: float, time_of_day: float) -> float:
-        """Return when a candidate may lead although nothing changes; infinite if never."""
-        moments = list[float]()
-        pause, holding = self._directives.pause, self._holding(now, time_of_day)
-        if pause is not None and pause.until is not None and not pause.is_over(time_of_day):
-            moments.append(now + pause.until - time_of_day)
-        if holding is not None:
-            moments += (self._holds_until, now + holding.until - time_of_day)
-        return min(moments, default=math.inf)
+        """Return when a candidate may lead although nothing changes; infinite if never.
 
-    def _holding(self, now: float, time_of_day: float) -> StepDown | None:
-        """Return the step-down, if it holds the service."""
-        step_down = self._directives.step_down
-        if step_down is None or self._is_fulfilled or step_down.is_over(time_of_day):
+        It may be earlier: judge again then.
+        """
+        if not self._vetoed:
+            return math.inf
+        pause, step_down = self._directives.pause, self._directives.step_down
+        moments, times = list[float](), list[float]()
+        if pause is not None and pause.until is not None:
+            times.append(pause.until)
+        if step_down is not None:
+            times.append(step_down.until)
+            moments += (self._holds_until, self._seen_at + step_down.seconds)
+        for time in times:
+            left = min(max(time - time_of_day, _SHORTEST_WAIT), _LOOK_SECONDS)
+            moments.append(now + left)
+        return min((moment for moment in moments if moment > now), default=math.inf)
+
+    def _veto(self, candidate: str, holding: StepDown | None, time_of_day: float) -> str:
+        pause = self._directives.pause
+        is_paused = pause is not None and not pause.is_over(time_of_day)
+        if holding is not None and holding.successor is not None:
+            # Also under a pause: the operator of a hand-over wants the successor to lead.
+            if candidate == holding.successor:
+                return ""
+            if not is_paused:
+                return f"the service is handed over to {holding.successor!r} by {holding.by!r}"
+        if pause is not None and is_paused:
+            return f"the service is paused by {pause.by!r}"
+        if holding is not None and candidate == holding.candidate:
+            return f"it steps down by {holding.by!r}"
+        return ""
+
+    def _holding(self, now: float, time_of_day: float, nonce: str = "") -> StepDown | None:
+        """Return the step-down, if it holds the service, or was fulfilled by the claim *nonce*.
+
+        Its own claim may have been seen before its candidate could look.
+        """
+        step_down = self._in_effect(now, time_of_day)
+        if step_down is None or now >= self._holds_until:
             return None
-        return step_down if now < self._holds_until else None
+        fulfilled = step_down.fulfilled or self._fulfilled
+        return None if fulfilled and fulfilled != nonce else step_down
+
+    def _in_effect(self, now: float, time_of_day: float) -> StepDown | None:
+        step_down = self._directives.step_down
+        if step_down is None or now >= self._seen_at + step_down.seconds:
+            return None
+        return step_down if time_of_day < step_down.until else None

@@ -4,10 +4,10 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kip30.driver.records import Claim, Entry, Kind, Snapshot, Target
-from kip30.errors import InvalidNameError, StoreError
+from kip30.errors import AuthenticationError, InvalidNameError, StoreError
 from kip30.names import INTERNAL
 from kip30.runtime.directive_rules import DirectiveRules
 from kip30.runtime.directives import Directives, StepDown, decode_directives, directives_key
@@ -41,6 +41,10 @@ class DirectiveWatch:
         self._known = _NONE
         self._nonce: str = ""
         self._order = -1
+        self._unreadable: Mapping[str, str] = {}
+        self._error: StoreError | None = None  # of a record, until it is logged
+        # Whether the last read was refused. Used by the campaign's task alone.
+        self._is_refused = False
 
     @property
     def is_used(self) -> bool:
@@ -73,17 +77,37 @@ class DirectiveWatch:
         """Read the record from the store now, and take it as `update` does.
 
         Raises:
-            Kip30Error: The store did not answer, or does not allow it.
+            AuthenticationError, StoreError: The store does not allow it. `require` says so before
+                another claim is sent.
+            Kip30Error: The store did not answer.
         """
-        if self._target is not None:
-            self._take(self._store.wait(self._store.backend.observe.snapshot(self._target)), latest)
+        if self._target is None:
+            return
+        try:
+            state = self._store.wait(self._store.backend.observe.snapshot(self._target))
+        except (AuthenticationError, StoreError) as error:
+            if not self._is_refused:
+                log.warning("%r cannot be led: its directives: %s", self._service, error)
+            self._is_refused = True
+            raise
+        self._is_refused = False
+        self._take(state, latest)
 
-    def veto(self, candidate: str, epoch: int | None = None) -> str:
-        """Return why *candidate* may not claim, or not lead with *epoch*; empty if it may."""
+    def require(self, latest: Snapshot | None) -> None:
+        """Return if the record may be read, as far as is known.
+
+        Raises:
+            Kip30Error: As `read`: it was refused the last time, and is again.
+        """
+        if self._is_refused:
+            self.read(latest)
+
+    def veto(self, candidate: str, nonce: str = "") -> str:
+        """Return why *candidate* may not claim, or not lead with the claim *nonce*; else empty."""
         if self._target is None:
             return ""
         with self._lock:
-            return self._rules.veto(candidate, self._now(), time.time(), epoch=epoch)
+            return self._rules.veto(candidate, self._now(), time.time(), nonce=nonce)
 
     def names(self, candidate: str) -> bool:
         """Return whether a hand-over names *candidate* as the successor."""
@@ -97,7 +121,7 @@ class DirectiveWatch:
         if self._target is None:
             return None
         with self._lock:
-            return self._rules.step_down_of(claim, time.time())
+            return self._rules.step_down_of(claim, self._now(), time.time())
 
     def due(self) -> float:
         """Return when a candidate may lead although nothing changes; infinite if never."""
@@ -106,34 +130,40 @@ class DirectiveWatch:
         with self._lock:
             return self._rules.due(self._now(), time.time())
 
+    def report(self) -> None:
+        """Log a record that cannot be read, once. A handler of the log may block."""
+        if self._target is None:
+            return
+        with self._lock:
+            error, self._error = self._error, None
+            unreadable = self._unreadable
+        self._store.unreadable.note(self._target, unreadable)
+        if error is not None:
+            log.warning("%s", error)
+
     def _now(self) -> float:
         return self._store.context.clock.now()
 
     def _take(self, state: Snapshot | None, latest: Snapshot | None) -> None:
         """Take *state*, unless a newer one is known, and the leader that *latest* shows."""
         with self._lock:
-            unreadable = self._decode(state) if state is not None else None
+            if state is not None and state.order > self._order:
+                self._decode(state)
             self._rules.note(self._known, latest, self._now())
-        if unreadable is not None:
-            log.warning("%s", unreadable)
 
-    def _decode(self, state: Snapshot) -> StoreError | None:
-        """Decode *state*; return the error of a record that has not been reported."""
-        if state.order <= self._order:
-            return None
-        self._order = state.order
+    def _decode(self, state: Snapshot) -> None:
+        self._order, self._unreadable = state.order, state.unreadable
         entry: Entry | None = next(iter(state.entries.values()), None)
         nonce = "" if entry is None else entry.nonce
         if nonce == self._nonce:
-            return None
+            return
         self._nonce, self._known = nonce, _NONE
         if entry is None:
-            return None
+            return
         try:
             self._known = decode_directives(self._service, entry.data)
         except StoreError as error:
-            return error
-        return None
+            self._error = error
 
 
 def _target(service: str) -> Target | None:

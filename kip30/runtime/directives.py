@@ -58,13 +58,16 @@ class StepDown(NamedTuple):
         by: The operator, as user and host; no proof.
         at: When, in seconds since 1970.
         reason: The operator's words; may be empty.
-        until: When it has no effect any longer, in seconds since 1970, also if it was not cleared.
+        seconds: How long it has an effect, by each client's clock of leases, from when the client
+            first saw it.
+        until: When it has none, in seconds since 1970, also for clients that come later. It is far
+            enough ahead for clocks that differ.
         epoch: The epoch of the term; 0 if no candidate led.
         nonce: The nonce of the leader's record; empty if no candidate led.
         candidate: The leader; empty if no candidate led.
         successor: The candidate that leads next; None: any but *candidate*.
         hold_seconds: How long others hold back for the successor once the service is vacant.
-        fulfilled: The epoch of the term that has fulfilled it; None: none has. It has no effect
+        fulfilled: The nonce of the term that has fulfilled it; None: none has. It has no effect
             then, except that this term may begin although the service is paused.
     """
 
@@ -72,17 +75,18 @@ class StepDown(NamedTuple):
     by: str
     at: float
     reason: str
+    seconds: float
     until: float
     epoch: int
     nonce: str
     candidate: str
     successor: str | None
     hold_seconds: float
-    fulfilled: int | None = None
+    fulfilled: str | None = None
 
     def is_over(self, time_of_day: float) -> bool:
-        """Return whether it has no effect any longer."""
-        return self.fulfilled is not None or time_of_day >= self.until
+        """Return whether it has no effect any longer by the clock of the operator who wrote it."""
+        return self.fulfilled is not None or time_of_day >= self.at + self.seconds
 
     def is_fulfilled_by(self, leader: str, epoch: int) -> bool:
         """Return whether the election of *leader* with *epoch* is what it asks for."""
@@ -171,7 +175,8 @@ def decode_directives(service: str, data: bytes) -> Directives:
         return _directives(fields)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise StoreError(
-            f"the directives for {service!r} cannot be read, and have no effect: {error!r:.200}"
+            f"the directives for {service!r} cannot be read, and have no effect: {error!r:.200}:"
+            f" delete {directives_key(service)} to begin anew"
         ) from error
 
 
@@ -203,13 +208,14 @@ def _step_down(fields: Mapping[str, Any]) -> StepDown:
         _text(fields["by"]),
         _time(fields["at"]),
         _text(fields["reason"]),
+        _time(fields["seconds"]),
         _time(fields["until"]),
         _whole(fields["epoch"]),
         _text(fields["nonce"]),
         _text(fields["candidate"]),
         None if successor is None else _text(successor),
         _time(fields["hold_seconds"]),
-        None if fulfilled is None else _whole(fulfilled),
+        None if fulfilled is None else _text(fulfilled),
     )
 
 

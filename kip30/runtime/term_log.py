@@ -51,10 +51,10 @@ class TermLog:
         if self._first.setdefault(term, "ended") == "elected":
             self._write_end(term)
 
-    def asked(self, term: LoggedTerm, reason: str) -> None:
+    def step_down_requested(self, term: LoggedTerm, reason: str) -> None:
         """Log that an operator ends *term*."""
         message = "%r is to step down from %r, epoch %d: %s"
-        self._write("asked", term.service, term.claim, message, reason)
+        self._write("step_down_requested", term.service, term.claim, message, reason)
 
     def returned(self, service: str, claim: Claim, reason: str) -> None:
         """Log that *claim* was granted in vain, and that the program does not learn of it."""

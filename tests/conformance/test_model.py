@@ -32,6 +32,7 @@ from kip30_conformance.simulation.present import simulation
 from kip30_conformance.simulation.simulated_peer import SimulatedPeer
 from kip30_conformance.suites.controller import ControllerTests
 from kip30_conformance.suites.coordinate_command import ShareTests
+from kip30_conformance.suites.directives import RunnerDirectiveTests
 from kip30_conformance.suites.event_loops import EventLoopTests
 from kip30_conformance.suites.foreign_records import NeighbourTests
 from kip30_conformance.suites.once_per_key import OncePerKeyTests
@@ -57,6 +58,7 @@ _UNFIT_SUITES = {
     OncePerKeyTests,
     PartitionFaultTests,
     RoundTripTests,
+    RunnerDirectiveTests,
     RunnerFaultTests,
     RunnerTests,
     ScanningTests,

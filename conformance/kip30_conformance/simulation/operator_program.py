@@ -205,8 +205,9 @@ class OperatorProgram:
         found = storage.get(key)
         present = Directives() if found is None else decode_directives(self._service, found.value)
         now = time.time()
+        seconds, until = _DAY_SECONDS, now + _DAY_SECONDS
         step_down = StepDown(
-            new_nonce(), "", now, "", now + _DAY_SECONDS, 0, "", "", "nobody", HOLD_SECONDS
+            new_nonce(), "", now, "", seconds, until, 0, "", "", "nobody", HOLD_SECONDS
         )
         data = encode_directives(present._replace(step_down=step_down).logged(now, "", "hand-over"))
         if found is None:

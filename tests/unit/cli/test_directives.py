@@ -7,6 +7,7 @@ import pytest
 from kip30 import PluginLocator
 from kip30.cli._exit_codes import Status
 from kip30.cli._schema import SCHEMA
+from kip30.operations import DirectedService, read_directives
 from kip30_conformance.polling import eventually
 
 from .shell import Shell, ended
@@ -175,3 +176,50 @@ def test_a_locator_that_closes_at_once_has_noted_its_term(shell: Shell) -> None:
     assert shell("run", "--service", "s", "--id", "a", "--quiet", "--", "true").exit_code == 0
     (found,) = shell.json("terms", "s")
     assert (found["candidate"], found["ended"]) == ("a", "resigned")
+
+
+def test_a_wrong_name_among_many_is_refused_before_anything_is_paused(shell: Shell) -> None:
+    assert shell("pause", "first", "second", "kip30.lock/x").exit_code == Status.USAGE
+    assert shell("kv", "list", "kip30.directives").stdout == ""
+
+
+def test_a_pause_of_many_that_fails_halfway_says_which_are_paused(shell: Shell) -> None:
+    shell("kv", "put", "kip30.directives/damaged", "{}")
+    result = shell("pause", "first", "second", "damaged", "last")
+    assert result.exit_code == Status.UNAVAILABLE
+    assert shell("kv", "get", "kip30.directives/first").exit_code == Status.OK
+    assert [one.split("\t")[0] for one in result.stdout.splitlines()] == ["first", "second", "last"]
+    assert "'damaged': the directives for 'damaged' cannot be read" in result.stderr
+
+
+@pytest.mark.usefixtures("led")
+def test_a_paused_service_that_is_led_is_shown_by_status(shell: Shell) -> None:
+    """`kip30 status`: "A service that is paused is shown as such". Its leader must not fail."""
+    shell("pause", "s")
+    assert shell.json("status")[0]["paused"] == ["s"]
+
+
+def test_no_term_is_ended_that_was_not_asked_about(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No candidate leads when the operator looks, and so there is no question; then one does."""
+    obeying = {"plugin.operations": "true"}
+    text = shell.properties.read_text()
+    shell.properties.write_text(text + "".join(f"{key}={one}\n" for key, one in obeying.items()))
+    first, second = (PluginLocator().startup(str(shell.properties)) for _ in range(2))
+
+    def read(locator: PluginLocator, service: str) -> DirectedService:
+        found = read_directives(locator, service)
+        first.leader_election("s").nominate("a", "")
+        second.leader_election("s").nominate("b", "")
+        line = second.group_membership("kip30.candidates/s")
+        eventually(lambda: len(line.membership_list()) == 1)
+        return found
+
+    monkeypatch.setattr("kip30.cli._directed.read_directives", read)
+    with first, second:
+        result = shell("hand-over", "s", "b")
+        term = first.leader_election("s").get_leader()
+    assert term is not None
+    assert (term.id, result.exit_code) == ("a", Status.REFUSED)
+    assert "'a' leads 's' with epoch 1, not no candidate" in result.stderr

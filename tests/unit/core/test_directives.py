@@ -39,12 +39,13 @@ _step_downs = st.builds(
     _times,
     _texts,
     _times,
+    _times,
     st.integers(0, 2**63),
     _texts,
     _texts,
     st.none() | _texts,
     _times,
-    st.none() | st.integers(1, 2**63),
+    st.none() | _texts,
 )
 _records = st.builds(
     Directives,
@@ -70,7 +71,7 @@ def test_the_log_keeps_the_latest_entries() -> None:
 
 
 def step_down(successor: str | None = None, **others: Any) -> StepDown:
-    asked = StepDown("x", "op", DAY, "", DAY + 60, 5, "nonce5", "a", successor, HOLD)
+    asked = StepDown("x", "op", DAY, "", 60.0, DAY + 3660, 5, "nonce5", "a", successor, HOLD)
     return asked._replace(**others)
 
 
@@ -131,11 +132,19 @@ def test_without_directives_all_may_lead() -> None:
 
 
 def test_a_pause_holds_all_until_its_end() -> None:
-    made = rules(Directives(pause=PAUSE._replace(until=DAY + 10)))
+    made = rules(Directives(pause=PAUSE._replace(until=DAY + 6)))
+    assert made.due(NOW, DAY) == math.inf
+    assert allowed(made) == set()
+    assert made.due(NOW, DAY) == NOW + 6
+    assert NOW < made.due(NOW, DAY + 7) < NOW + 1  # it ended after the judgement
+    assert allowed(made, day=DAY + 6) == {"a", "b", "c"}
+    assert made.due(NOW, DAY + 6) == math.inf
+
+
+def test_a_time_of_day_is_looked_at_again_because_the_clock_may_be_corrected() -> None:
+    made = rules(Directives(pause=PAUSE._replace(until=DAY + 3600)))
     assert allowed(made) == set()
     assert made.due(NOW, DAY) == NOW + 10
-    assert allowed(made, day=DAY + 10) == {"a", "b", "c"}
-    assert made.due(NOW, DAY + 10) == math.inf
 
 
 def test_a_leader_that_steps_down_holds_back_and_others_do_not() -> None:
@@ -150,16 +159,28 @@ def test_the_hold_counts_from_the_vacancy() -> None:
     made = rules(Directives(step_down=step_down("b")), led("a", 5), now=NOW)
     made.note(Directives(step_down=step_down("b")), led("a", 5), NOW + 20)
     made.note(Directives(step_down=step_down("b")), VACANT, NOW + 21)
-    assert made.due(NOW + 21, DAY) == NOW + 20 + HOLD
     assert allowed(made, now=NOW + 20 + HOLD - 1) == {"b"}
+    assert made.due(NOW + 20 + HOLD - 1, DAY) == NOW + 20 + HOLD
     assert allowed(made, now=NOW + 20 + HOLD) == {"a", "b", "c"}
 
 
 def test_the_hold_lasts_while_the_leader_is_not_known() -> None:
     made = rules(Directives(step_down=step_down("b")), None, now=NOW)
-    made.note(Directives(step_down=step_down("b")), None, NOW + 2 * HOLD)
-    assert allowed(made, now=NOW + 2 * HOLD) == {"b"}
-    assert allowed(made, now=NOW + 2 * HOLD, day=DAY + 60) == {"a", "b", "c"}
+    made.note(Directives(step_down=step_down("b")), None, NOW + 2 * HOLD - 1)
+    assert allowed(made, now=NOW + 2 * HOLD - 1) == {"b"}
+
+
+def test_a_step_down_ends_by_the_clock_of_leases_from_when_it_was_seen() -> None:
+    made = rules(Directives(step_down=step_down("b")), None, now=NOW)
+    made.note(Directives(step_down=step_down("b")), None, NOW + 59)
+    assert allowed(made, now=NOW + 59) == {"b"}
+    assert allowed(made, now=NOW + 60) == {"a", "b", "c"}
+
+
+def test_a_step_down_of_long_ago_holds_no_client_that_comes_later() -> None:
+    made = rules(Directives(step_down=step_down("b")), VACANT)
+    assert allowed(made, day=DAY + 3659) == {"b"}
+    assert allowed(made, day=DAY + 3660) == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize(("successor", "leader"), [(None, "b"), ("b", "b")])
@@ -189,12 +210,21 @@ def test_a_successor_may_lead_under_a_pause_and_no_other() -> None:
     assert not made.names("a", NOW, DAY)
 
 
-def test_the_term_that_has_fulfilled_it_may_begin_under_a_pause() -> None:
-    made = rules(Directives(pause=PAUSE, step_down=step_down("b", fulfilled=6)))
+@pytest.mark.parametrize("by_record", [True, False])
+def test_the_term_that_has_fulfilled_it_may_begin_under_a_pause(*, by_record: bool) -> None:
+    fulfilled = {"fulfilled": "nonce6"} if by_record else {}
+    made = rules(
+        Directives(pause=PAUSE, step_down=step_down("b", **fulfilled)), led("a", 5), led("b", 6)
+    )
     assert allowed(made) == set()
-    assert not made.veto("b", NOW, DAY, epoch=6)
-    assert made.veto("b", NOW, DAY, epoch=7)
-    assert made.veto("b", NOW, DAY + 60, epoch=6)
+    assert not made.veto("b", NOW, DAY, nonce="nonce6")
+    assert made.veto("b", NOW, DAY, nonce="nonce7")
+    assert made.veto("c", NOW, DAY, nonce="nonce6")
+
+
+def test_a_step_down_without_a_successor_exempts_no_term_from_a_pause() -> None:
+    made = rules(Directives(pause=PAUSE, step_down=step_down(fulfilled="nonce6")), led("b", 6))
+    assert made.veto("b", NOW, DAY, nonce="nonce6")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +233,7 @@ def test_the_term_that_has_fulfilled_it_may_begin_under_a_pause() -> None:
         ("nonce5", 5, DAY, True),
         ("other", 5, DAY, False),
         ("nonce5", 6, DAY, False),
-        ("nonce5", 5, DAY + 60, False),
+        ("nonce5", 5, DAY + 3660, False),
     ],
 )
 def test_a_step_down_ends_the_term_that_it_names(
@@ -211,5 +241,5 @@ def test_a_step_down_ends_the_term_that_it_names(
 ) -> None:
     lease = Lease(ManualClock(), sent_at=0.0, timeout_seconds=10.0, margin_seconds=1.0)
     claim = Claim("a", Entry(Version(epoch), nonce, b""), lease, 5)
-    found = rules(Directives(step_down=step_down())).step_down_of(claim, day)
+    found = rules(Directives(step_down=step_down())).step_down_of(claim, NOW, day)
     assert (found is not None) is is_asked

@@ -268,21 +268,13 @@ def _directives_are_not_read_after_a_grant(_: Any) -> Any:
     return lambda *_given: None
 
 
-def _directives_are_read_before_a_claim(right: Any) -> Any:
-    def ask(self: Any, candidacy: Any) -> Any:
-        self._directives.read(self._watch.latest())
-        self._read_directives = lambda _candidacy: None
-        return right(self, candidacy)
-
-    return ask
-
-
 def _others_hold_back_for_ever(_: Any) -> Any:
-    def holding(self: Any, _now: float, time_of_day: float) -> Any:
-        step_down = self._directives.step_down
-        if step_down is None or self._is_fulfilled or step_down.is_over(time_of_day):
+    def holding(self: Any, now: float, time_of_day: float, nonce: str = "") -> Any:
+        step_down = self._in_effect(now, time_of_day)
+        if step_down is None:
             return None
-        return step_down
+        fulfilled = step_down.fulfilled or self._fulfilled
+        return None if fulfilled and fulfilled != nonce else step_down
 
     return holding
 
@@ -394,7 +386,6 @@ BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
         "_read_directives",
         _directives_are_not_read_after_a_grant,
     ),
-    "directives are read before a claim": (Campaign, "_ask", _directives_are_read_before_a_claim),
     "others hold back for ever": (DirectiveRules, "_holding", _others_hold_back_for_ever),
     "a term is released when its end is requested": (
         Campaign,
@@ -413,7 +404,6 @@ BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
 _OF_DIRECTIVES = frozenset(
     {
         "directives are not read after a grant",
-        "directives are read before a claim",
         "others hold back for ever",
         "a term is released when its end is requested",
         "operators overwrite each other",
