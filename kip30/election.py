@@ -227,7 +227,7 @@ class LeaderElection(Handle, Generic[T]):
 
     def _state(self) -> Future[Snapshot]:
         self._check()
-        return self._store.backend.observe.snapshot(self._target)
+        return self._store.drivers.observe.snapshot(self._target)
 
     def _leader(self, snapshot: Snapshot) -> Leader[T] | None:
         self._store.unreadable.note(self._target, snapshot.unreadable)

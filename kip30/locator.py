@@ -14,9 +14,10 @@ from kip30.driver.clock import Clock, SystemClock
 from kip30.driver.closeable import Closeable
 from kip30.driver.kit.thread_start import start_eventually
 from kip30.election import LeaderElection
-from kip30.errors import ClosedError, LifecycleError
+from kip30.errors import ClosedError, LifecycleError, UsageError
 from kip30.listeners import ListenerRegistry
 from kip30.membership import GroupMembership
+from kip30.metrics import Metrics
 from kip30.runtime.future_callbacks import check_callback
 from kip30.runtime.lease_tracker import SessionListener
 from kip30.runtime.open_store import OpenStore
@@ -96,7 +97,10 @@ class PluginLocator(Closeable):
     def _start(self, config: Configuration) -> None:
         resolved = resolve(config, self._clock)
         store = OpenStore(
-            resolved.open(), resolved.context, obeys_directives=resolved.obeys_directives
+            resolved.open(),
+            resolved.context,
+            obeys_directives=resolved.obeys_directives,
+            is_metered=resolved.is_metered,
         )
         self._drop = weakref.finalize(self._connection_owner, _close_elsewhere, store)
         self._drop.atexit = False
@@ -114,6 +118,17 @@ class PluginLocator(Closeable):
     def context(self) -> Context:
         """The clock that leases are judged by, and the timeouts that the store was opened with."""
         return self._open().context
+
+    def metrics(self) -> Metrics:
+        """Return the metrics of this locator; `kip30.metrics` exports them.
+
+        Raises:
+            UsageError: The setting ``plugin.metrics`` is off, as it is by default.
+        """
+        metrics = self._open().metrics
+        if metrics is None:
+            raise UsageError("nothing is measured: set plugin.metrics = on")
+        return metrics.exported
 
     @overload
     def storage(self) -> Storage[str]: ...

@@ -261,7 +261,7 @@ class GroupMembership(Handle, Generic[T]):
         """Leave with all *lifecycles*, in few round trips: there may be thousands."""
         begun = [(lifecycle, lifecycle.begin_leave()) for lifecycle in lifecycles]
         leaving = [(lifecycle, claim) for lifecycle, claim in begun if claim is not None]
-        driver, claims = self._store.backend.membership, [claim for _, claim in leaving]
+        driver, claims = self._store.drivers.membership, [claim for _, claim in leaving]
         if not claims:
             return
         try:
@@ -322,7 +322,7 @@ class GroupMembership(Handle, Generic[T]):
 
     def _state(self) -> Future[Snapshot]:
         self._check()
-        return self._store.backend.observe.snapshot(self._target)
+        return self._store.drivers.observe.snapshot(self._target)
 
     def _ids(self, snapshot: Snapshot) -> frozenset[str]:
         self._store.unreadable.note(self._target, snapshot.unreadable)

@@ -85,7 +85,7 @@ class Storage(Handle, Generic[T]):
     def __init__(self, store: OpenStore, codec: Codec[T], owner: object = None) -> None:
         """Use `PluginLocator.storage` instead."""
         super().__init__(store, owner)
-        self._driver = store.backend.storage
+        self._driver = store.drivers.storage
         self._codec = codec
 
     def get(self, key: str) -> Versioned[T] | None:

@@ -17,6 +17,7 @@ from kip30.driver import Backend
 from kip30.driver.clock import Clock
 from kip30.errors import LifecycleError
 from kip30.locator import PluginLocator
+from kip30.metrics import Metrics
 from kip30.runtime.lease_tracker import SessionLost
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.resolution import Configuration
@@ -109,6 +110,11 @@ class AsyncPluginLocator:
         """The underlying locator, for classes built on it; `close` closes it."""
         self._open()
         return self._locator
+
+    def metrics(self) -> Metrics:
+        """See `kip30.PluginLocator.metrics`. Reading them waits for no request."""
+        self._open()
+        return self._locator.metrics()
 
     @property
     def bridge(self) -> Bridge:

@@ -169,7 +169,7 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
 
         The outcome of a lost answer is settled as the blocking calls do it.
         """
-        driver, bridge = self._bridge.store.backend.storage, self._bridge
+        driver, bridge = self._bridge.store.drivers.storage, self._bridge
         await bridge.begin()
         async with bridge.turns as until:
             wait, write = bridge.store.asking(), prepare()

@@ -38,6 +38,8 @@ class Lease:
             margin_seconds: How much earlier the holder stops believing in it.
         """
         self.timeout_seconds: float = timeout_seconds
+        # Called with the time that each acknowledged renewal took. Set once, if at all.
+        self.on_renewal: Callable[[float], object] | None = None
         self._clock = clock
         self._span = timeout_seconds - margin_seconds
         # All of these are written under the lock.
@@ -134,12 +136,16 @@ class Lease:
     def record_renewal(self, sent_at: float) -> bool:
         """Record an acknowledged renewal; return False if the lease had already ended."""
         with self._lock:
-            if self._ended is None and self._clock.now() < self._deadline:
+            now = self._clock.now()
+            is_valid = self._ended is None and now < self._deadline
+            if is_valid:
                 self._deadline = max(self._deadline, sent_at + self._span)
                 self._trouble = ""
-                return True
-        self.expire()
-        return False
+        if not is_valid:
+            self.expire()
+        elif self.on_renewal is not None:
+            self.on_renewal(now - sent_at)
+        return is_valid
 
     def renewal_failed(self, error: BaseException) -> None:
         """Record why a renewal failed: the reason of the end if no later one succeeds."""

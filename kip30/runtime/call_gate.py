@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 E = TypeVar("E")
 
+Measure = Callable[[object, float], object]
+"""Takes what a callback has returned, None if it raised, and when it began, by `time.monotonic`."""
+
 _LONGEST_WAIT = 0.2
 _PAUSE = 0.0002
 
@@ -15,8 +18,9 @@ _PAUSE = 0.0002
 class CallGate:
     """Calls one callback until it is closed. Only one call at a time; any thread may close."""
 
-    def __init__(self) -> None:
-        """Start open."""
+    def __init__(self, measure: Measure | None = None) -> None:
+        """Start open; pass the end of each call to *measure*."""
+        self._measure = measure
         self._lock = threading.Lock()
         self._closed = False
         # The thread that calls. Set under the lock, unless closed; the thread itself resets it.
@@ -28,10 +32,15 @@ class CallGate:
             if self._closed:
                 return None
             self._caller = threading.get_ident()
+        result = None
+        began = 0.0 if self._measure is None else time.monotonic()
         try:
-            return callback(event)
+            result = callback(event)
         finally:
             self._caller = None
+            if self._measure is not None:
+                self._measure(result, began)
+        return result
 
     def close(self) -> None:
         """Start no call after this returns; one that has started may end.

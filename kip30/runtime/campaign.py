@@ -66,7 +66,7 @@ class Campaign:
         own.
         """
         self._store = store
-        self._driver = store.backend.election
+        self._driver = store.drivers.election
         self._service = service
         self._task = store.dispatcher.task(
             self._step, f"campaign for {service!r}", waits_for_store=True
@@ -125,8 +125,10 @@ class Campaign:
             self._watch.begin()
             self._directives.begin()
             if not self._is_kept:
-                self._store.register(self)
+                self._store.register(self, self._service)
                 self._is_kept = True
+            if not self._candidacies:
+                self._store.terms.nominated(self._service)
             kept = self._candidacies.setdefault(candidacy.candidate, candidacy)
         self._task.wake()
         return kept

@@ -145,7 +145,7 @@ class TermDelivery(Delivery[Leadership]):
         self, dispatcher: Dispatcher, callback: LeadershipListener | None, name: str
     ) -> None:
         """See `Delivery`."""
-        super().__init__(dispatcher, callback, name)
+        super().__init__(dispatcher, callback, name, kind=name)
         self._queued: dict[Leadership, TermWork] = {}
         self._current: TermWork | None = None
 

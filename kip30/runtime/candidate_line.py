@@ -132,10 +132,10 @@ class CandidateLine:
 
     def has_others(self) -> bool:
         """Return whether the store shows places of others; false without an answer in a turn."""
-        backend = self._store.backend
-        wait = DeadlineWait(backend.name, TURN_SECONDS, UnavailableError)
+        store = self._store
+        wait = DeadlineWait(store.backend.name, TURN_SECONDS, UnavailableError)
         try:
-            snapshot = wait(backend.observe.snapshot(Target(Kind.GROUP, self._group)))
+            snapshot = wait(store.drivers.observe.snapshot(Target(Kind.GROUP, self._group)))
         except Kip30Error as error:
             log.debug("not looking who waits, for %s", error)
             return False

@@ -84,7 +84,7 @@ class DirectiveWatch:
         if self._target is None:
             return
         try:
-            state = self._store.wait(self._store.backend.observe.snapshot(self._target))
+            state = self._store.wait(self._store.drivers.observe.snapshot(self._target))
         except (AuthenticationError, StoreError) as error:
             if not self._is_refused:
                 log.warning("%r cannot be led: its directives: %s", self._service, error)

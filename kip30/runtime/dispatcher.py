@@ -24,7 +24,8 @@ from typing import Generic, TypeVar
 from kip30.driver.clock import Clock
 from kip30.driver.kit.thread_start import started
 from kip30.errors import UnavailableError
-from kip30.runtime.call_gate import CallGate
+from kip30.metrics.instruments import HistogramFamily
+from kip30.runtime.call_gate import CallGate, Measure
 
 E = TypeVar("E")
 
@@ -178,10 +179,13 @@ class _Starvation:
 class Dispatcher:
     """A pool of threads for tasks, each started when it is needed, and a timer thread."""
 
-    def __init__(self, clock: Clock, *, name: str = "kip30") -> None:
-        """Serve tasks whose timers are read from *clock*."""
+    def __init__(
+        self, clock: Clock, *, name: str = "kip30", durations: HistogramFamily | None = None
+    ) -> None:
+        """Serve tasks whose timers are read from *clock*; measure callbacks by *durations*."""
         self.clock = clock
         self._name = name
+        self._durations = durations
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._alarm = threading.Condition(self._lock)
@@ -226,6 +230,24 @@ class Dispatcher:
         that *calls_back* runs users' code, and gets a thread after all that do not.
         """
         return Task(self, run, name, waits_for_store=waits_for_store, calls_back=calls_back)
+
+    def measure(self, kind: str) -> Measure | None:
+        """Return what measures the calls of a users' callback of *kind*; None without metrics.
+
+        A callback that continues elsewhere is measured until it is done there.
+        """
+        if self._durations is None:
+            return None
+        duration = self._durations.series(kind)
+
+        def note(result: object, began: float) -> None:
+            rest = suspended(result)
+            if rest is None:
+                duration.observe(time.monotonic() - began)
+            else:
+                rest.add_done_callback(lambda _: duration.observe(time.monotonic() - began))
+
+        return note
 
     def enqueue(self, task: Task) -> None:
         """Queue *task*; if it is running now, it will run again."""
@@ -372,12 +394,20 @@ class Delivery(Generic[E]):
     """Delivers events to one callback, one after the other, skipping none."""
 
     def __init__(
-        self, dispatcher: Dispatcher, callback: Callable[[E], object] | None, name: str
+        self,
+        dispatcher: Dispatcher,
+        callback: Callable[[E], object] | None,
+        name: str,
+        *,
+        kind: str = "",
     ) -> None:
-        """Deliver on *dispatcher*; without a *callback* events are dropped."""
+        """Deliver on *dispatcher*; without a *callback* events are dropped.
+
+        Calls of a users' callback are measured as those of *kind*.
+        """
         self._callback = callback
         self._events: deque[E] = deque()
-        self._gate = CallGate()
+        self._gate = CallGate(dispatcher.measure(kind) if kind else None)
         self._task = dispatcher.task(self._deliver, name, calls_back=True)
 
     def send(self, event: E) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -17,6 +18,7 @@ class Callbacks:
     def __init__(self, dispatcher: Dispatcher) -> None:
         """Call on the threads of *dispatcher*."""
         self._dispatcher = dispatcher
+        self._measure = dispatcher.measure("future")
         self._lock = threading.Lock()
         self._waiting: dict[Callable[[], object], None] = {}  # keys alone, in the order of calls
         self._closed = False
@@ -31,7 +33,7 @@ class Callbacks:
             if not closed:
                 self._waiting[function] = None
         if closed:
-            _called(function)
+            self._call(function)
         else:
             run = partial(self._run, function)
             self._dispatcher.task(run, "callback of a future", calls_back=True).wake()
@@ -49,14 +51,16 @@ class Callbacks:
             first = function in self._waiting
             self._waiting.pop(function, None)
         if first:
-            _called(function)
+            self._call(function)
 
-
-def _called(function: Callable[[], object]) -> None:
-    try:
-        function()
-    except BaseException:  # as `Future` does; it must not end the calling thread
-        log.exception("a callback of a future raised")
+    def _call(self, function: Callable[[], object]) -> None:
+        began = time.monotonic()
+        try:
+            function()
+        except BaseException:  # as `Future` does; it must not end the calling thread
+            log.exception("a callback of a future raised")
+        if self._measure is not None:
+            self._measure(None, began)
 
 
 def check_callable(**callbacks: object) -> None:

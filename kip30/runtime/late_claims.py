@@ -108,14 +108,14 @@ class LateClaims:
         """
         if not _shows(self._read(), nonce):
             return
-        asked = self._store.backend.election.claim(self._service, candidate, nonce, data)
+        asked = self._store.drivers.election.claim(self._service, candidate, nonce, data)
         answer = self._store.asking()(asked)  # the same nonce finds the claim
         if isinstance(answer, Claim):
             self._release(answer)
 
     def _read(self) -> Snapshot:
         target = Target(Kind.SERVICE, self._service)
-        return self._store.wait(self._store.backend.observe.snapshot(target))
+        return self._store.wait(self._store.drivers.observe.snapshot(target))
 
 
 def _shows(snapshot: Snapshot, nonce: str) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from kip30.driver.lease import LATE, Lease
 from kip30.runtime.dispatcher import Delivery, Dispatcher, Task
+from kip30.runtime.store_metrics import StoreMetrics
 
 log: logging.Logger = logging.getLogger("kip30.sessions")
 """Its messages and fields are in `docs/logging.md`."""
@@ -30,8 +31,11 @@ SessionListener = Callable[[SessionLost], object]
 class LeaseTracker:
     """All leases of one connection, and the listeners for their loss."""
 
-    def __init__(self, dispatcher: Dispatcher, store: str) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, store: str, metrics: StoreMetrics | None = None
+    ) -> None:
         """Use *dispatcher* for timers and callbacks, and name *store* in the log."""
+        self._metrics = metrics
         self._dispatcher = dispatcher
         self._store = store
         self._leases: dict[Lease, Task] = {}
@@ -49,6 +53,8 @@ class LeaseTracker:
             task = self._dispatcher.task(lambda: self._look_at(lease, task), "lease clock")
             self._leases[lease] = task
             was_lost, self._is_lost = self._is_lost, False
+        if self._metrics is not None:
+            lease.on_renewal = self._metrics.renewed
         task.wake_at(lease.deadline)
         lease.on_end(lambda: self._ended(lease))
         if was_lost:
@@ -58,7 +64,7 @@ class LeaseTracker:
     def add_listener(self, listener: SessionListener) -> None:
         """Call *listener* whenever a lease is lost; adding it twice counts once."""
         with self._lock:
-            delivery = Delivery(self._dispatcher, listener, "session listener")
+            delivery = Delivery(self._dispatcher, listener, "session listener", kind="session")
             self._listeners.setdefault(listener, delivery)
 
     def remove_listener(self, listener: SessionListener) -> None:
@@ -67,6 +73,17 @@ class LeaseTracker:
             delivery = self._listeners.pop(listener, None)
         if delivery is not None:
             delivery.close()
+
+    def remaining_seconds(self) -> float | None:
+        """Return how long all leases last unless renewed, 0 if one was lost and not replaced.
+
+        None if nothing was claimed yet.
+        """
+        with self._lock:
+            leases, is_lost = list(self._leases), self._is_lost
+        if not leases:
+            return 0.0 if is_lost else None
+        return min(lease.remaining_seconds() for lease in leases)
 
     def close(self) -> None:
         """Send no further notifications."""
@@ -88,6 +105,8 @@ class LeaseTracker:
         if is_closed:
             return
         reason = lease.end_reason or LATE
+        if self._metrics is not None:
+            self._metrics.lost(reason)
         fields = {
             "kip30_event": "lost",
             "kip30_store": self._store,

@@ -114,7 +114,7 @@ class LinePosition:
     def _before(self) -> Sequence[InLine]:
         """Return the members before this one, in their order."""
         group = Target(Kind.GROUP, self._group)
-        snapshot = self._store.wait(self._store.backend.observe.snapshot(group))
+        snapshot = self._store.wait(self._store.drivers.observe.snapshot(group))
         self._store.unreadable.note(group, snapshot.unreadable)
         self._order, entries = snapshot.order, snapshot.entries
         own = self._claim.entry.version

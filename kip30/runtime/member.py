@@ -69,7 +69,7 @@ class MemberCallbacks:
         One queue for all three: a callback that blocks delays the later ones of its member only.
         """
         name = f"a callback of member {member_id!r}"
-        self._queue = Delivery(dispatcher, lambda call: call(), name)
+        self._queue = Delivery(dispatcher, lambda call: call(), name, kind="member")
 
     def lost(self, member: Member) -> None:
         """Queue a call of on_lost."""

@@ -32,7 +32,7 @@ class MemberClaims:
     def __init__(self, store: OpenStore, group: str, member_id: str) -> None:
         """Claim nothing yet."""
         self._store = store
-        self._driver = store.backend.membership
+        self._driver = store.drivers.membership
         self._group = group
         self._id = member_id
         # The newest claim, while the store may have granted it and its answer was lost.
@@ -157,4 +157,4 @@ class MemberClaims:
 
     def _snapshot(self, wait: Wait) -> Snapshot:
         target = Target(Kind.MEMBER, self._group, self._id)
-        return wait(self._store.backend.observe.snapshot(target))
+        return wait(self._store.drivers.observe.snapshot(target))

@@ -6,7 +6,7 @@ Internal: users see only the `PluginLocator` that made it.
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from typing import Any, Protocol, TypeVar, cast
@@ -34,7 +34,9 @@ from kip30.runtime.future_callbacks import Callbacks
 from kip30.runtime.late_claim_reads import LateClaimReads
 from kip30.runtime.lease_tracker import LeaseTracker
 from kip30.runtime.lost_answers import Wait
+from kip30.runtime.metered_drivers import Drivers, metered, plain
 from kip30.runtime.process_end import ProcessEnd
+from kip30.runtime.store_metrics import States, StoreMetrics
 from kip30.runtime.subscriptions import Describe, Registrations, Subscription, Subscriptions
 from kip30.runtime.term_log import TermLog
 from kip30.runtime.term_work import WorkInProgress, present_hold
@@ -73,9 +75,20 @@ class OpenStore:
     """An open backend and what surrounds it. Thread-safe; unusable in a forked child."""
 
     def __init__(
-        self, backend: Backend, context: Context, *, obeys_directives: bool = False
+        self,
+        backend: Backend,
+        context: Context,
+        *,
+        obeys_directives: bool = False,
+        is_metered: bool = False,
     ) -> None:
-        """Take ownership of *backend*. Candidates obey directives if *obeys_directives*.
+        """Take ownership of *backend*.
+
+        Args:
+            backend: An open one.
+            context: That with which it was opened.
+            obeys_directives: Whether candidates obey directives, and note their terms.
+            is_metered: Whether to measure what is done.
 
         Raises:
             UnavailableError: The system has no thread to spare. *backend* is closed.
@@ -83,13 +96,21 @@ class OpenStore:
         self.backend = backend
         self.context = context
         self.obeys_directives = obeys_directives
-        self.dispatcher: Dispatcher = Dispatcher(context.clock)
+        name, clock = backend.name, context.clock
+        metrics = StoreMetrics(name, context, self) if is_metered else None
+        self.metrics: StoreMetrics | None = metrics
+        # To be used in place of those of the backend, which measure nothing.
+        self.drivers: Drivers = metered(backend, metrics.requests) if metrics else plain(backend)
+        observe = self.drivers.observe
+        self.dispatcher: Dispatcher = Dispatcher(
+            clock, durations=metrics.callbacks if metrics else None
+        )
         self.callbacks: Callbacks = Callbacks(self.dispatcher)
-        self.observations: Subscriptions = Subscriptions(backend.observe)
+        self.observations: Subscriptions = Subscriptions(observe, metrics)
         self.registrations: Registrations = Registrations()
-        self.late_claim_reads: LateClaimReads = LateClaimReads(backend.observe, context.clock)
-        self.sessions: LeaseTracker = LeaseTracker(self.dispatcher, backend.name)
-        self.terms: TermLog = TermLog(backend.name)
+        self.late_claim_reads: LateClaimReads = LateClaimReads(observe, clock)
+        self.sessions: LeaseTracker = LeaseTracker(self.dispatcher, name, metrics)
+        self.terms: TermLog = TermLog(name, metrics.services if metrics else None)
         self.unreadable: UnreadableLog = UnreadableLog()
         self.work: WorkInProgress = WorkInProgress(context.clock)
         self._patience = context.operation_timeout_seconds * SLACK
@@ -100,8 +121,9 @@ class OpenStore:
         self._ending = threading.RLock()
         self._gone = threading.Event()
         self._lock = threading.Lock()
-        # Keys alone, in the order in which they began: they are closed in the same order each time.
-        self._active_claims: dict[ActiveClaim, None] = {}
+        # In the order in which they began: they are closed in the same order each time. With the
+        # service that its candidates stand for, if it has any.
+        self._active_claims: dict[ActiveClaim, str | None] = {}
         # Keys alone. Each operation on it is atomic.
         self._last_writes: dict[Future[None], None] = {}
         try:
@@ -208,7 +230,7 @@ class OpenStore:
         subscription = Subscription(self.dispatcher, target, describe, callback, self.unreadable)
         feed = self.observations.attach(target, subscription.task)
         try:
-            baseline = self.wait(self.backend.observe.snapshot(target))
+            baseline = self.wait(self.drivers.observe.snapshot(target))
         except BaseException:
             self.unsubscribe(subscription)
             raise
@@ -220,8 +242,10 @@ class OpenStore:
         subscription.close()
         self.observations.detach(subscription.target, subscription.task)
 
-    def register(self, active_claim: ActiveClaim) -> None:
+    def register(self, active_claim: ActiveClaim, service: str | None = None) -> None:
         """Note *active_claim* until `unregister`, and close it before the store is closed.
+
+        *service* is the one that its candidates stand for.
 
         Raises:
             ClosedError: It is too late.
@@ -229,7 +253,7 @@ class OpenStore:
         with self._lock:
             if self._closed:
                 raise ClosedError("the locator is closed: start a new one")
-            self._active_claims[active_claim] = None
+            self._active_claims[active_claim] = service
 
     def unregister(self, active_claim: ActiveClaim) -> None:
         """Undo `register`; do nothing if it is not there."""
@@ -247,6 +271,18 @@ class OpenStore:
         self._last_writes[future] = None
         future.add_done_callback(lambda done: self._last_writes.pop(done, None))
         return future
+
+    def states(self) -> States:
+        """See `kip30.runtime.store_metrics.Readings`."""
+        return self.observations.states()
+
+    def candidate_services(self) -> Collection[str]:
+        """See `kip30.runtime.store_metrics.Readings`."""
+        return {service for service in list(self._active_claims.values()) if service is not None}
+
+    def lease_remaining_seconds(self) -> float | None:
+        """See `kip30.runtime.store_metrics.Readings`."""
+        return self.sessions.remaining_seconds()
 
     def is_foreign(self) -> bool:
         """Return whether this belongs to the parent of this forked process."""
@@ -270,6 +306,8 @@ class OpenStore:
             self._disconnect_when_free()
             # Last: a thread that a signal has stopped may hold the lock of a handler of the log.
             self.terms.close()
+            if self.metrics is not None:
+                self.metrics.exported.end()
         elif not self.dispatcher.owns_this_thread():
             self._gone.wait(self._patience)
 

@@ -114,7 +114,7 @@ class PastTermWriter:
         key = self._key
         if key is None:
             return
-        driver, wait = self._store.backend.storage, self._store.asking()
+        driver, wait = self._store.drivers.storage, self._store.asking()
         for _ in range(_ATTEMPTS):
             entry = wait(driver.read((key,)))[0]
             known = () if entry is None else decode_past_terms(self._service, entry.data)

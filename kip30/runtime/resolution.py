@@ -50,6 +50,7 @@ class Resolved(NamedTuple):
     context: Context
     settings: Any
     obeys_directives: bool
+    is_metered: bool
 
     def open(self) -> Backend:
         """Open the store.
@@ -109,7 +110,13 @@ def resolve(
     with _explaining(choice):
         _check_keys(properties, common, choice)
         settings = build(choice.backend.settings_class, properties)
-        return Resolved(choice, context, settings, common.obeys_directives)
+        return Resolved(
+            choice,
+            context,
+            settings,
+            obeys_directives=common.obeys_directives,
+            is_metered=common.metrics == "on",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +152,7 @@ def check(config: Configuration = None, *, load_plugins: bool = False) -> Checke
     """
     properties = config if isinstance(config, Properties) else load(config)
     try:
-        choice, _, _, _ = resolve(properties, load_plugins=load_plugins)
+        choice = resolve(properties, load_plugins=load_plugins).choice
     except NotLoadedError as error:
         return Checked(None, _unchecked(properties, str(error)))
     return Checked(choice.backend, reason=choice.reason, is_default=choice.is_default)
@@ -247,8 +254,8 @@ def ddl(config: Configuration = None, *, load_plugins: bool = False) -> Sequence
         ConfigError: A setting is wrong, or the store is a plugin that was not loaded; the message
             names it.
     """
-    choice, _, settings, _ = resolve(config, load_plugins=load_plugins)
-    return choice.backend.ddl(settings)
+    resolved = resolve(config, load_plugins=load_plugins)
+    return resolved.choice.backend.ddl(resolved.settings)
 
 
 def scanner(

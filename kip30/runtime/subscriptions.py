@@ -9,6 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from kip30.driver import ObserveDriver, Watch
@@ -75,17 +76,30 @@ class FeedReader(Protocol):
         """Look at the newest state soon. Any thread calls; must not block."""
 
 
+class StateObserver(Protocol):
+    """Looks at all states that the store sends. Its methods must not block."""
+
+    def saw(self, target: Target, snapshot: Snapshot) -> None:
+        """Note a state of *target*."""
+        ...
+
+    def unwatched(self, target: Target) -> None:
+        """Note that *target* is not watched any longer."""
+        ...
+
+
 class Feed:
     """The newest known state of one target, shared by all its readers."""
 
-    def __init__(self) -> None:
-        """Start without a state."""
+    def __init__(self, saw: Callable[[Snapshot], object] | None = None) -> None:
+        """Start without a state, and call *saw* with each one."""
         # The newest state. Written with `_deltas`, under the lock, by `take` alone.
         self.latest: Snapshot | None = None
         self.watch: Watch | None = None
         # A dict for its order: a thousand listeners of one target come and go.
         self.tasks: dict[FeedReader, None] = {}
         self._deltas = Deltas()
+        self._saw = saw
         self._lock = threading.Lock()
 
     def take(self, snapshot: Snapshot) -> None:
@@ -96,6 +110,8 @@ class Feed:
             self.latest = snapshot
             self._deltas.note(snapshot)
             tasks = list(self.tasks)
+        if self._saw is not None:
+            self._saw(snapshot)
         for task in tasks:
             task.wake()
 
@@ -134,9 +150,10 @@ class Feed:
 class Subscriptions:
     """The feeds of one connection."""
 
-    def __init__(self, driver: ObserveDriver) -> None:
-        """Watch through *driver*."""
+    def __init__(self, driver: ObserveDriver, observer: StateObserver | None = None) -> None:
+        """Watch through *driver*, and show *observer* each state."""
         self._driver = driver
+        self._observer = observer
         self._feeds: dict[Target, Feed] = {}
         self._lock = threading.Lock()
 
@@ -145,7 +162,9 @@ class Subscriptions:
         with self._lock:
             feed = self._feeds.get(target)
             if feed is None:
-                feed = self._feeds[target] = Feed()
+                observer = self._observer
+                saw = None if observer is None else partial(observer.saw, target)
+                feed = self._feeds[target] = Feed(saw)
             feed.add(task)
             if feed.watch is None:
                 self._begin(target, feed)
@@ -160,6 +179,11 @@ class Subscriptions:
             del self._feeds[target]
             raise
 
+    def states(self) -> list[tuple[Target, Snapshot]]:
+        """Return the newest state of each target of which one is known. Takes no lock."""
+        feeds = list(self._feeds.items())
+        return [(target, feed.latest) for target, feed in feeds if feed.latest is not None]
+
     def detach(self, target: Target, task: FeedReader) -> None:
         """Undo `attach`; when the last task leaves, the watch ends."""
         with self._lock:
@@ -169,6 +193,8 @@ class Subscriptions:
             del self._feeds[target]
         if feed.watch is not None:
             feed.watch.close()
+        if self._observer is not None:
+            self._observer.unwatched(target)
 
 
 class Subscription(Generic[E]):
@@ -187,7 +213,7 @@ class Subscription(Generic[E]):
         self.failures: int = 0
         self._describe = describe
         self._callback = callback
-        self._gate = CallGate()
+        self._gate = CallGate(dispatcher.measure(target.kind.value))
         self._unreadable = unreadable
         self._delivered: Snapshot | None = None
         self._feed: Feed | None = None

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from kip30.driver.records import Claim
 from kip30.names import INTERNAL
+from kip30.runtime.service_metrics import ServiceMetrics
 
 log: logging.Logger = logging.getLogger("kip30.terms")
 
@@ -26,22 +27,34 @@ class LoggedTerm(Protocol):
         """Reason why it has ended."""
         ...
 
+    def is_valid(self) -> bool:
+        """Return whether it holds now, by the clock."""
+        ...
+
 
 class TermLog:
-    """Logs the terms of one client. Thread-safe.
+    """Logs the terms of one client, and reports them to its metrics. Thread-safe.
 
     A handler of the log may block. So callers hold no lock, and have done all that others wait for.
     """
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: str, services: ServiceMetrics | None = None) -> None:
         """Name *store* in each record."""
         self._store = store
+        self._services = services
         # The event of a term that was reported first, until the other one is. Each operation on it
         # is atomic, so it takes no lock.
         self._first: dict[LoggedTerm, _Event] = {}
 
+    def nominated(self, service: str) -> None:
+        """Report that the first candidate of a handle is nominated."""
+        if self._services is not None:
+            self._services.nominated(service)
+
     def elected(self, term: LoggedTerm) -> None:
         """Log the beginning of *term*, and its end if that was reported meanwhile."""
+        if self._services is not None:
+            self._services.elected(term)
         self._write("elected", term.service, term.claim, "%r leads %r, epoch %d")
         if self._first.setdefault(term, "elected") == "ended":
             self._write_end(term)
@@ -68,6 +81,8 @@ class TermLog:
 
     def _write_end(self, term: LoggedTerm) -> None:
         if self._first.pop(term, None) is not None:  # otherwise another thread logs it
+            if self._services is not None:
+                self._services.ended(term)
             message = "%r no longer leads %r, epoch %d: %s"
             self._write("ended", term.service, term.claim, message, term.ending_reason)
 

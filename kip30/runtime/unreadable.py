@@ -19,7 +19,7 @@ _PLACES = 4096
 _EACH = 100
 """Number of records of each that are logged: a tree of another program may have any number."""
 
-_CONTAINER = {Kind.VALUE: Kind.NAMESPACE, Kind.MEMBER: Kind.GROUP}
+CONTAINER = {Kind.VALUE: Kind.NAMESPACE, Kind.MEMBER: Kind.GROUP}
 """Identifies a record and its place: it is logged once, whichever way it is read."""
 
 
@@ -37,7 +37,7 @@ class UnreadableLog:
         if not unreadable:
             return
         with self._lock:
-            kind = _CONTAINER.get(target.kind, target.kind)
+            kind = CONTAINER.get(target.kind, target.kind)
             new, is_full = self._take_new((kind, target.scope), unreadable)
         for name, reason in new.items():
             log.warning(

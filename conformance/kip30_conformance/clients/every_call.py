@@ -18,6 +18,7 @@ _TABLE: dict[type[Any], dict[str, Call]] = {
     PluginLocator: {
         "backend": lambda locator: locator.backend,
         "context": lambda locator: locator.context,
+        "metrics": lambda locator: locator.metrics(),
         "storage": lambda locator: locator.storage(),
         "listener_registry": lambda locator: locator.listener_registry(),
         "group_membership": lambda locator: locator.group_membership("g"),

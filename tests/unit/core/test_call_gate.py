@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -106,3 +107,14 @@ def test_a_callback_in_c_does_not_keep_the_gate_open() -> None:
     gate.close()
     lock.release()
     caller.join()
+
+
+def test_each_call_is_measured_when_it_has_ended() -> None:
+    measured: list[object] = []
+    gate = CallGate(lambda result, began: measured.append((result, began <= time.monotonic())))
+    assert gate.call(str, 7) == "7"
+    with pytest.raises(ZeroDivisionError):
+        gate.call(lambda _: 1 // 0, None)
+    gate.close()
+    gate.call(str, 8)
+    assert measured == [("7", True), (None, True)]

@@ -8,6 +8,8 @@ import pytest
 
 from kip30.driver.clock import SystemClock
 from kip30.driver.kit.futures import ForwardingFuture
+from kip30.metrics.definitions import CALLBACK_DURATION
+from kip30.metrics.instruments import HistogramFamily, HistogramValue
 from kip30.runtime.dispatcher import Dispatcher
 from kip30.runtime.future_callbacks import Callbacks
 from kip30_conformance.polling import eventually
@@ -45,6 +47,25 @@ def test_a_callback_added_to_a_done_future_runs_at_once(future: ForwardingFuture
     seen: list[threading.Thread] = []
     future.add_done_callback(lambda _: seen.append(threading.current_thread()))
     assert seen == [threading.current_thread()]
+
+
+def test_callbacks_are_measured() -> None:
+    durations, ended = HistogramFamily(CALLBACK_DURATION), threading.Event()
+    dispatcher = Dispatcher(SystemClock(), durations=durations)
+    callbacks = Callbacks(dispatcher)
+    callbacks.call(partial(ended.wait, 0.2))
+    callbacks.call(lambda: 1 // 0)
+    eventually(lambda: _count(durations) == 2)
+    callbacks.close()
+    dispatcher.close(PATIENCE)
+    callbacks.call(int)
+    assert _count(durations) == 3
+
+
+def _count(durations: HistogramFamily) -> int:
+    (value,) = durations.samples().values()
+    assert isinstance(value, HistogramValue)
+    return sum(value.counts)
 
 
 def test_a_callback_that_raises_is_logged(

@@ -3,7 +3,7 @@
 import pickle
 import random
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -125,6 +125,19 @@ def test_listeners_of_one_target_leave_in_any_order() -> None:
         observations.detach(target, task)
     assert not observations._feeds
     driver.watch.return_value.close.assert_called_once_with()
+
+
+def test_an_observer_sees_each_new_state_and_the_end_of_the_watch() -> None:
+    driver, observer, task = Mock(), Mock(), Mock()
+    observations, target = Subscriptions(driver, observer), Target(Kind.SERVICE, "s")
+    feed = observations.attach(target, task)
+    second, first = state(2, "a"), state(1, "a")
+    for shown in (second, first):
+        feed.take(shown)
+    assert observations.states() == [(target, second)]
+    observations.detach(target, task)
+    assert observer.mock_calls == [call.saw(target, second), call.unwatched(target)]
+    assert observations.states() == []
 
 
 class Sets:

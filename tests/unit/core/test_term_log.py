@@ -248,6 +248,9 @@ def test_an_end_is_logged_after_the_begin(log: Log) -> None:
         claim = Claim("a", Entry(Version(3, 0), "nonce", b""), lease, 1)
         ending_reason = "resigned"
 
+        def is_valid(self) -> bool:
+            return False
+
     terms, term = TermLog("embedded"), Term()
     terms.ended(term)
     assert log.events() == []

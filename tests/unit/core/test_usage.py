@@ -221,10 +221,10 @@ def test_a_locator_closed_while_it_starts_leaves_nothing_open(
 ) -> None:
     opened, closed = threading.Event(), threading.Event()
 
-    def connect(backend: Backend, context: Context, *, obeys_directives: bool) -> OpenStore:
+    def connect(backend: Backend, context: Context, **more: Any) -> OpenStore:
         opened.set()
         closed.wait(60)
-        return OpenStore(backend, context, obeys_directives=obeys_directives)
+        return OpenStore(backend, context, **more)
 
     PluginLocator().startup(settings(tmp_path)).close()
     before = resources_held()

@@ -31,6 +31,8 @@ FILES = (
     "test_member_lifecycle.py",
     "test_member_phases.py",
     "test_members.py",
+    "test_metered_drivers.py",
+    "test_metrics.py",
     "test_own_record_watch.py",
     "test_rejoin.py",
     "test_term_log.py",
