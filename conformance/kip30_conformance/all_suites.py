@@ -54,6 +54,7 @@ from kip30_conformance.suites.listeners import KeySetListenerTests, ValueListene
 from kip30_conformance.suites.lookalikes import LookalikeTests
 from kip30_conformance.suites.membership import MembershipTests
 from kip30_conformance.suites.membership_views import MembershipViewTests
+from kip30_conformance.suites.metrics import MetricTests
 from kip30_conformance.suites.namespace_isolation import IsolationTests
 from kip30_conformance.suites.nominations import NominationTests
 from kip30_conformance.suites.nonces import NonceTests
@@ -114,6 +115,7 @@ SUITES: tuple[type[Suite], ...] = (
     NeighbourTests,
     ElectionTests,
     TermTests,
+    MetricTests,
     NominationTests,
     VacancyTests,
     PruningTests,

@@ -67,6 +67,7 @@ from kip30_conformance.suites.listeners import KeySetListenerTests, ValueListene
 from kip30_conformance.suites.lookalikes import LookalikeTests
 from kip30_conformance.suites.membership import MembershipTests
 from kip30_conformance.suites.membership_views import MembershipViewTests
+from kip30_conformance.suites.metrics import MetricTests
 from kip30_conformance.suites.namespace_isolation import IsolationTests
 from kip30_conformance.suites.nominations import NominationTests
 from kip30_conformance.suites.nonces import NonceTests
@@ -314,6 +315,10 @@ class TestElection(ElectionTests):
 
 class TestTerms(TermTests):
     """Terms of leadership on the embedded store."""
+
+
+class TestMetrics(MetricTests):
+    """Metrics of clients of the embedded store."""
 
 
 class TestNominations(NominationTests):
