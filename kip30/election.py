@@ -130,6 +130,15 @@ class LeaderElection(Handle, Generic[T]):
         candidacy = self._campaign.find(candidate)
         return candidacy.leadership if candidacy is not None and candidacy.leads() else None
 
+    def candidates(self) -> dict[str, Leadership | None]:
+        """Return the candidates that are nominated here, each with its term, or None.
+
+        A term that has ended by the clock of its lease is not returned. Sends nothing, and never
+        waits for the store.
+        """
+        self._check()
+        return self._campaign.candidates()
+
     @contextmanager
     def lead(
         self,

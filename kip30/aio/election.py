@@ -89,6 +89,11 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         self._place = "service", election.service
         self._seconds = bridge.store.context.operation_timeout_seconds
 
+    @property
+    def handle(self) -> LeaderElection[T]:
+        """The same as seen from a thread, for `kip30.serving.Health`; `close` closes it."""
+        return self._handle
+
     async def get_leader(self) -> Leader[T] | None:
         """See `kip30.LeaderElection.get_leader`."""
         return self._handle.leader(await self._bridge.read(self._handle.state))
@@ -151,6 +156,14 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
                 continue
             if term is None or term.is_valid():
                 return None if term is None else self._counterparts.of(term)
+
+    def candidates(self) -> dict[str, AsyncLeadership | None]:
+        """See `kip30.LeaderElection.candidates`; not a coroutine: it returns at once."""
+        self._bridge.check()
+        return {
+            name: None if term is None else self._counterparts.of(term)
+            for name, term in self._handle.candidates().items()
+        }
 
     def leadership(self, candidate: str) -> AsyncLeadership | None:
         """See `kip30.LeaderElection.leadership`; not a coroutine: it returns at once."""

@@ -165,6 +165,11 @@ class AsyncLeadership(AsyncLeaseBound[Leadership]):
         """The fencing token: greater than that of every earlier term of the service."""
         return self._held.epoch
 
+    @property
+    def since(self) -> float:
+        """When this client learned of its election, in seconds since 1970; see `Leadership`."""
+        return self._held.since
+
 
 class AsyncMember(AsyncLeaseBound[Member]):
     """One incarnation of a member; see `kip30.Member`."""

@@ -64,6 +64,14 @@ class Lease:
         return self._deadline
 
     @property
+    def renewed_at(self) -> float:
+        """The moment on the lease's clock from which the deadline counts, in seconds.
+
+        The last acknowledged renewal was sent then, or later.
+        """
+        return self._deadline - self._span
+
+    @property
     def end_reason(self) -> str | None:
         """Reason why the lease has ended, or None while that is not known."""
         return self._ended

@@ -137,6 +137,13 @@ class Campaign:
         """Return the nomination of *candidate*, if there is one."""
         return self._candidacies.get(candidate)
 
+    def candidates(self) -> dict[str, Leadership | None]:
+        """Return the nominated candidates, each with its term if it leads now."""
+        return {
+            name: candidacy.leadership if candidacy.leads() else None
+            for name, candidacy in list(self._candidacies.items())
+        }
+
     def withdraw(self, candidacy: Candidacy) -> Future[None]:
         """End a nomination and its leadership, locally at once.
 

@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -40,6 +41,8 @@ class Leadership(LeaseBound):
     """One term of one candidate. It ends once, and for good; the next term is a new one.
 
     Attributes:
+        since: When this client learned of its election, in seconds since 1970 by the clock of the
+            host. For people: no validity depends on it.
         step_down_requested: Set once an operator has ended the term. It stays valid for the
             candidate's ``step_down_seconds``, so that a program can finish what it has begun.
         step_down_reason: The operator, in words; empty before that.
@@ -62,6 +65,7 @@ class Leadership(LeaseBound):
     ) -> None:
         """Lead *service* under *claim*; see `LeaseBound`. Its work is kept in *progress*."""
         self.service = service
+        self.since: float = time.time()
         self.step_down_requested: threading.Event = threading.Event()
         self.step_down_reason = ""
         self.steps_down_at: float = math.inf

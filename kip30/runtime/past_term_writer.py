@@ -67,7 +67,7 @@ class PastTermWriter:
         if self._key is None:
             return
         nonce = term.claim.entry.nonce
-        noted = PastTerm(nonce, term.epoch, term.candidate, time.time())
+        noted = PastTerm(nonce, term.epoch, term.candidate, term.since)
         with self._lock:
             self._present[nonce] = noted
         self._note(noted)

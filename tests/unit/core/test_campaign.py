@@ -10,6 +10,7 @@ import pytest
 
 from kip30 import (
     AuthenticationError,
+    ClosedError,
     FencedError,
     LeadershipLostError,
     NotElectedError,
@@ -368,6 +369,24 @@ def test_a_long_callback_holds_up_neither_the_lease_nor_the_other_callback(
     release.set()
 
 
+def test_candidates_are_those_that_are_nominated_here(client: PluginLocator) -> None:
+    election = client.leader_election("s")
+    assert election.candidates() == {}
+    begun = time.time()
+    assert election.nominate("a", "x")
+    assert not election.nominate("b", "x")
+    leadership = election.leadership("a")
+    assert leadership is not None
+    assert election.candidates() == {"a": leadership, "b": None}
+    assert begun - 1 <= leadership.since <= time.time() + 1
+    assert client.leader_election("s").candidates() == {}
+    election.resign("a")
+    eventually(lambda: election.candidates() == {"b": election.leadership("b")})
+    client.close()
+    with pytest.raises(ClosedError):
+        election.candidates()
+
+
 def test_the_clock_alone_ends_a_term_that_is_not_renewed(open_client: OpenClient) -> None:
     clock = ManualClock()
     client = open_client(clock)
@@ -380,6 +399,7 @@ def test_the_clock_alone_ends_a_term_that_is_not_renewed(open_client: OpenClient
     assert leadership.is_valid()
     clock.advance(0.2)
     assert not leadership.is_valid()
+    assert election.candidates() == {"a": None}
     with pytest.raises(LeadershipLostError, match="not renewed in time"):
         leadership.check()
     assert leadership.lost.wait(10)

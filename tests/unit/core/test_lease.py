@@ -34,6 +34,21 @@ def test_a_renewal_counts_from_the_moment_it_was_sent() -> None:
     assert lease.deadline == sent + 9
 
 
+def test_it_counts_from_its_last_renewal() -> None:
+    clock = ManualClock()
+    lease = make(clock)
+    assert lease.renewed_at == clock.now()
+    sent = clock.now() + 3
+    clock.advance(5)
+    lease.record_renewal(sent)
+    assert lease.renewed_at == sent
+    clock.advance(1)
+    lease.renewal_failed(UnavailableError("the disk is full"))
+    lease.regranted(sent_at=clock.now(), timeout_seconds=5)
+    assert lease.renewed_at <= clock.now()
+    assert lease.deadline - lease.renewed_at == pytest.approx(4.5)
+
+
 def test_an_older_renewal_does_not_shorten_it() -> None:
     clock = ManualClock()
     lease = make(clock)
