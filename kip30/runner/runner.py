@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 
 from kip30.driver.clock import SystemClock
 from kip30.errors import Kip30Error, OutcomeUnknownError, UnavailableError
@@ -18,10 +19,16 @@ from kip30.runner.waiting import Poller, Say
 
 _ENDS_OF_TERM = {Ending.LOST, Ending.KILLED, Ending.STEPPED_DOWN}
 _CLOCK = SystemClock()
+_LONGEST_ITERATION_SECONDS = 1.0
 
 
 def run(
-    contest: Contest, job: Job, *, say: Say = lambda _line: None, owns_process: bool = False
+    contest: Contest,
+    job: Job,
+    *,
+    say: Say = lambda _line: None,
+    owns_process: bool = False,
+    mark_alive: Callable[[], None] = lambda: None,
 ) -> RunOutcome:
     """Run a command whenever, and only while, *contest* is won.
 
@@ -38,6 +45,8 @@ def run(
         say: Called with each line of progress.
         owns_process: The process ends with this run, and with its status: from the end of the run
             on the signals that it catches are ignored.
+        mark_alive: Called in each iteration of the loop, which takes about a second at most; one
+            that waits for the store takes up to its operation timeout longer.
 
     Raises:
         UnsupportedError: No guard can run on this system. Nothing was done.
@@ -49,18 +58,25 @@ def run(
     if refusal := exit_status.refusal(job.command[0]):
         return RunOutcome.not_executed(refusal)
     with Interrupts(owns_process=owns_process) as interrupts, OrphanReaper() as adoption:
-        return _Runner(contest, job, say, interrupts, adoption).run()
+        return _Runner(contest, job, say, interrupts, adoption, mark_alive).run()
 
 
 class _Runner:
-    def __init__(
-        self, contest: Contest, job: Job, say: Say, interrupts: Interrupts, orphans: OrphanReaper
+    def __init__(  # noqa: PLR0913, PLR0917  the parts of one run
+        self,
+        contest: Contest,
+        job: Job,
+        say: Say,
+        interrupts: Interrupts,
+        orphans: OrphanReaper,
+        mark_alive: Callable[[], None],
     ) -> None:
         self._contest = contest
         self._job = job
         self._say = say
         self._interrupts = interrupts
         self._orphans = orphans
+        self._mark_alive = mark_alive
         self._terminal = Terminal()
         self._pauses = GuardPauses()
         # Why a pause follows this turn, in words; empty unless its guard was killed, or the system
@@ -122,7 +138,8 @@ class _Runner:
         self._say(f"{why}: retry in {seconds:.2g} s")
         end = time.monotonic() + seconds
         while not self._interrupts.received and (left := end - time.monotonic()) > 0:
-            self._interrupts.wait(left)
+            self._mark_alive()
+            self._interrupts.wait(min(left, _LONGEST_ITERATION_SECONDS))
 
     def _guard(self) -> GuardHandle:
         # Started before it is needed, so that its start takes no time from a takeover.
@@ -138,10 +155,12 @@ class _Runner:
         return found
 
     def _is_ready(self, guard: GuardHandle) -> bool:
-        self._reap_foreign(guard)
+        self._look_around(guard)
         return guard.is_alive() and not self._contest.finished()
 
-    def _reap_foreign(self, guard: GuardHandle) -> None:
+    def _look_around(self, guard: GuardHandle) -> None:
+        """Do what is due in each iteration."""
+        self._mark_alive()
         self._orphans.reap_foreign((guard.pid, guard.command_pid))
 
     def _lead(self, term: Term, guard: GuardHandle) -> RunOutcome:
@@ -155,7 +174,7 @@ class _Runner:
         )
         command = TermCommand(self._job, term.epoch)
         report = supervision.run(
-            command, self._contest.share_fd(), meanwhile=lambda: self._reap_foreign(guard)
+            command, self._contest.share_fd(), meanwhile=lambda: self._look_around(guard)
         )
         is_killed = report is None
         report = report or self._end_orphans(guard)
@@ -177,10 +196,14 @@ class _Runner:
 
     def _note_success(self) -> None:
         try:
-            self._contest.note_success(goes_on=lambda: not self._interrupts.received)
+            self._contest.note_success(goes_on=self._goes_on_noting)
         except Kip30Error:
             self._say("the command has succeeded, but may run again, because that was not noted:")
             raise
+
+    def _goes_on_noting(self) -> bool:
+        self._mark_alive()
+        return not self._interrupts.received
 
     def _end_orphans(self, guard: GuardHandle) -> tuple[str, int]:
         self._setback = guard.end()
@@ -188,6 +211,7 @@ class _Runner:
         return end_orphans_of(guard, self._orphans)
 
     def _resign(self) -> None:
+        self._mark_alive()
         try:
             self._contest.resign()
         except (UnavailableError, OutcomeUnknownError) as error:
