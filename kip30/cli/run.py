@@ -1,5 +1,9 @@
 """``kip30 run``: a command on exactly one of many machines."""
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
 import click
 
 from kip30.cli import _parameters
@@ -7,6 +11,11 @@ from kip30.cli._exit_codes import Status
 from kip30.cli._runner_options import progress, runs_command, status_of
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.runner.service_election import OncePerKeyContest, StoreContest
+
+if TYPE_CHECKING:
+    from kip30.config import Properties
+    from kip30.runner import Job
+    from kip30.serving.health import HealthServer
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -30,6 +39,19 @@ from kip30.runner.service_election import OncePerKeyContest, StoreContest
     is_flag=True,
     help="Run nothing: print the store, the timeouts, who leads, and whether KEY is done.",
 )
+@click.option(
+    "--listen",
+    "address",
+    metavar="ADDR",
+    help="Answer probes of health over HTTP at HOST:PORT, or at PORT of 127.0.0.1.",
+)
+@click.option(
+    "--listen-host",
+    "hosts",
+    metavar="NAME",
+    multiple=True,
+    help="A name of this host by which probes ask for it; IP addresses need not be given.",
+)
 @click.option("--once", is_flag=True, help="Exit when leadership is lost, without waiting again.")
 @runs_command(
     held="leadership",
@@ -45,6 +67,8 @@ def command(  # noqa: PLR0913  one argument per option
     candidate: str,
     run_key: str | None,
     dry_run: bool,
+    address: str | None,
+    hosts: tuple[str, ...],
     once: bool,
     wait_seconds: float | None,
     grace_seconds: float,
@@ -65,6 +89,9 @@ def command(  # noqa: PLR0913  one argument per option
     With --once-per, CMD runs only if it has not succeeded for KEY before, and a status 0 is noted
     in the store, with the fence of the term. Runners that wait for the service then exit with 0.
     After another status the next runner that waits runs CMD.
+
+    With --listen, load balancers and probes are answered: /leader is 200 while this process leads,
+    and else 503; /replica, /readiness and /liveness are alike. "/" lists all paths.
     """
     from kip30.runner import Job, inherited_descriptors, run  # noqa: PLC0415  slow to import
 
@@ -77,11 +104,13 @@ def command(  # noqa: PLR0913  one argument per option
         grace_seconds=grace_seconds,
         descriptors=inherited_descriptors(),
     )
+    if hosts and address is None:
+        raise click.UsageError("--listen-host is for --listen, which is not given")
     properties = choice.properties()
     if dry_run:
         from kip30.cli._run_preview import print_preview  # noqa: PLC0415  as above
 
-        print_preview(properties, job, run_key)
+        print_preview(properties, job, run_key, address)
         return Status.OK
     tell = progress(properties, quiet=quiet)
     contest = (
@@ -89,7 +118,28 @@ def command(  # noqa: PLR0913  one argument per option
         if run_key is None
         else OncePerKeyContest(properties, service, candidate, run_key)
     )
-    with contest:
-        outcome = run(contest, job, say=tell, owns_process=True)
+    with contest, _health(contest, job, properties, address, hosts) as health:
+        if health is not None:
+            tell(f"health at http://{health.address}/")
+        mark_alive = _do_nothing if health is None else health.mark_alive
+        outcome = run(contest, job, say=tell, owns_process=True, mark_alive=mark_alive)
     advice = f"`kip30 leader {service}` shows who leads"
     return status_of(outcome, job, missed="not elected", advice=advice)
+
+
+def _health(
+    contest: StoreContest,
+    job: "Job",
+    properties: "Properties",
+    address: str | None,
+    hosts: Sequence[str],
+) -> "AbstractContextManager[HealthServer | None]":
+    if address is None:
+        return nullcontext()
+    from kip30.cli._run_health import health_of  # noqa: PLC0415  as for `command`
+
+    return health_of(contest, job, properties, address, hosts)
+
+
+def _do_nothing() -> None:
+    pass

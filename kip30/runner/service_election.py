@@ -13,7 +13,7 @@ from kip30.driver import Capability
 from kip30.driver.clock import SystemClock
 from kip30.driver.closeable import Closeable
 from kip30.election import LeaderElection
-from kip30.errors import NotNominatedError, StoreError, UnsupportedError, UsageError
+from kip30.errors import ClosedError, NotNominatedError, StoreError, UnsupportedError, UsageError
 from kip30.listeners import ValueChange
 from kip30.locator import PluginLocator
 from kip30.runner.completed_runs import (
@@ -80,6 +80,18 @@ class StoreContest(Closeable, Contest):
         """Return whether a nomination has ended; see `kip30.runner.Contest`."""
         timeouts = build(CommonSettings, self._properties)
         return self._entry.has_tried(timeouts.operation_timeout_seconds)
+
+    @property
+    def locator(self) -> PluginLocator:
+        """The locator of the store, which may not be open yet."""
+        return self._locator
+
+    def candidates(self) -> dict[str, Leadership | None]:
+        """Return the candidate if it is nominated, with its term, or None. Any thread may call."""
+        election = self._election
+        with suppress(ClosedError):
+            return {} if election is None else election.candidates()
+        return {}
 
     @override
     def share_fd(self) -> int | None:

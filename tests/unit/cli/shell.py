@@ -73,9 +73,10 @@ class Shell:
             yield
 
     def start(self, *words: str, **more: Any) -> "subprocess.Popen[bytes]":
-        """Start a command in a process of its own."""
+        """Start a command in a process of its own, or *program*, the words of another one."""
+        program = more.pop("program", ("-m", "kip30"))
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
-        return subprocess.Popen([sys.executable, "-m", "kip30", *words], **{**pipes, **more})
+        return subprocess.Popen([sys.executable, *program, *words], **{**pipes, **more})
 
     def finish(self, *words: str, **more: Any) -> "subprocess.CompletedProcess[bytes]":
         """Run a command in a process of its own to its end."""

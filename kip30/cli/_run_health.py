@@ -1,0 +1,35 @@
+"""``kip30 run --listen``: the health endpoint of a runner."""
+
+from collections.abc import Sequence
+
+from kip30.config import CommonSettings, Properties, build
+from kip30.runner import Job
+from kip30.runner.service_election import StoreContest
+from kip30.serving.health import HealthServer
+from kip30.serving.service_state import Nomination
+
+
+def health_of(
+    contest: StoreContest, job: Job, properties: Properties, address: str, hosts: Sequence[str]
+) -> HealthServer:
+    """Return a server at *address* that answers about the candidate of *contest*.
+
+    Raises:
+        UsageError: *address* or one of *hosts* cannot be used. Nothing was opened.
+        OSError: The address is in use, or may not be used. Nothing is listening.
+        UnavailableError: The system has no thread to spare. Nothing is listening.
+    """
+    timeouts = build(CommonSettings, properties)
+
+    def nominations() -> list[Nomination]:
+        terms = contest.candidates()
+        is_nominated = job.candidate in terms
+        return [Nomination(job.service, job.candidate, is_nominated, terms.get(job.candidate))]
+
+    return HealthServer(
+        contest.locator,
+        nominations,
+        address,
+        hosts=hosts,
+        session_timeout_seconds=timeouts.session_timeout_seconds,
+    )
