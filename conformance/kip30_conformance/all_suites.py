@@ -8,6 +8,7 @@ from kip30_conformance.fault_suites.directive_faults import DirectiveFaultTests
 from kip30_conformance.fault_suites.election_faults import ElectionFaultTests
 from kip30_conformance.fault_suites.fork_faults import ForkTests
 from kip30_conformance.fault_suites.frozen_faults import FrozenServerTests
+from kip30_conformance.fault_suites.health_faults import HealthFaultTests
 from kip30_conformance.fault_suites.kafka_elector_faults import ElectorFaultTests
 from kip30_conformance.fault_suites.link_faults import LinkFaultTests
 from kip30_conformance.fault_suites.listener_faults import ListenerFaultTests
@@ -43,6 +44,7 @@ from kip30_conformance.suites.fencing import FencingTests
 from kip30_conformance.suites.foreign_records import NeighbourTests
 from kip30_conformance.suites.groups import GroupTests
 from kip30_conformance.suites.guard_races import GuardRaceTests
+from kip30_conformance.suites.health import HealthTests
 from kip30_conformance.suites.incarnations import IncarnationTests
 from kip30_conformance.suites.kafka_elector import ElectorTests
 from kip30_conformance.suites.leases import LeaseTests
@@ -141,6 +143,8 @@ SUITES: tuple[type[Suite], ...] = (
     RunnerDirectiveTests,
     DirectiveFaultTests,
     RunnerFaultTests,
+    HealthTests,
+    HealthFaultTests,
     TerminationTests,
     CommitFaultTests,
     RoundTripTests,

@@ -20,6 +20,7 @@ from kip30_conformance.fault_suites.directive_faults import DirectiveFaultTests
 from kip30_conformance.fault_suites.election_faults import ElectionFaultTests
 from kip30_conformance.fault_suites.fork_faults import ForkTests
 from kip30_conformance.fault_suites.frozen_faults import FrozenServerTests
+from kip30_conformance.fault_suites.health_faults import HealthFaultTests
 from kip30_conformance.fault_suites.kafka_elector_faults import ElectorFaultTests
 from kip30_conformance.fault_suites.link_faults import LinkFaultTests
 from kip30_conformance.fault_suites.listener_faults import ListenerFaultTests
@@ -56,6 +57,7 @@ from kip30_conformance.suites.fencing import FencingTests
 from kip30_conformance.suites.foreign_records import NeighbourTests
 from kip30_conformance.suites.groups import GroupTests
 from kip30_conformance.suites.guard_races import GuardRaceTests
+from kip30_conformance.suites.health import HealthTests
 from kip30_conformance.suites.incarnations import IncarnationTests
 from kip30_conformance.suites.kafka_elector import ElectorTests
 from kip30_conformance.suites.leases import LeaseTests
@@ -403,6 +405,14 @@ class TestRunnerFaults(RunnerFaultTests):
             evidence.saw("dead runner", runner.pid)
         assert arena.start("true").wait() == 0
         assert harness.session_files() == []
+
+
+class TestHealth(HealthTests):
+    """`kip30 run --listen` on the embedded store."""
+
+
+class TestHealthFaults(HealthFaultTests):
+    """`kip30 run --listen` on the embedded store under faults."""
 
 
 class TestShares(ShareTests):

@@ -14,6 +14,7 @@ from kip30_conformance.fault_suites.controller_faults import ControllerFaultTest
 from kip30_conformance.fault_suites.coordinator_crashes import CoordinatorWriteTests
 from kip30_conformance.fault_suites.fork_faults import ForkTests
 from kip30_conformance.fault_suites.frozen_faults import FrozenServerTests
+from kip30_conformance.fault_suites.health_faults import HealthFaultTests
 from kip30_conformance.fault_suites.link_faults import LinkFaultTests
 from kip30_conformance.fault_suites.missed_changes import MissedChangeTests
 from kip30_conformance.fault_suites.node_faults import NodeFaultTests
@@ -35,6 +36,7 @@ from kip30_conformance.suites.coordinate_command import ShareTests
 from kip30_conformance.suites.directives import RunnerDirectiveTests
 from kip30_conformance.suites.event_loops import EventLoopTests
 from kip30_conformance.suites.foreign_records import NeighbourTests
+from kip30_conformance.suites.health import HealthTests
 from kip30_conformance.suites.once_per_key import OncePerKeyTests
 from kip30_conformance.suites.round_trips import RoundTripTests
 from kip30_conformance.suites.run_command import RunnerTests
@@ -51,6 +53,8 @@ _UNFIT_SUITES = {
     EventLoopTests,
     ForkTests,
     FrozenServerTests,
+    HealthFaultTests,
+    HealthTests,
     LinkFaultTests,
     MissedChangeTests,
     NeighbourTests,
