@@ -5,9 +5,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import machine, subjects, tables
-from benchmarks.plot import plot
-from benchmarks.report import Results, merge, read
+from benchmarks import subjects
+from benchmarks.report import machine, tables
+from benchmarks.report.plot import plot
+from benchmarks.report.results import Results, merge, read
 
 
 def main() -> int:

@@ -3,8 +3,8 @@
 import time
 from pathlib import Path
 
-from benchmarks.figure import Figure, middle, percentile
 from benchmarks.processes import Child, role
+from benchmarks.report.figure import Figure, middle, percentile
 from benchmarks.roles import END
 from benchmarks.stores import scratch, started
 

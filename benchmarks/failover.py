@@ -5,8 +5,8 @@ from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.figure import Figure, middle, percentile
 from benchmarks.processes import Child, role
+from benchmarks.report.figure import Figure, middle, percentile
 from benchmarks.stores import scratch
 
 ROUNDS = 40

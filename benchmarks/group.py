@@ -4,10 +4,10 @@ from contextlib import closing
 from itertools import repeat
 from pathlib import Path
 
-from benchmarks.figure import Figure
 from benchmarks.library import VALUE, Operation, Prepared
 from benchmarks.processes import Child, role
 from benchmarks.raw import connect
+from benchmarks.report.figure import Figure
 from benchmarks.rounds import ratio
 from benchmarks.statements import Trace, differences
 from benchmarks.stores import scratch, started

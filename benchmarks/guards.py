@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Protocol
 
-from benchmarks.figure import Figure, middle
 from benchmarks.library import KEY, VALUE
+from benchmarks.report.figure import Figure, middle
 from benchmarks.stores import scratch, started
 from kip30 import PluginLocator, Storage, Version
 

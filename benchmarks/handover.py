@@ -6,8 +6,8 @@ from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.figure import Figure, middle, percentile
 from benchmarks.processes import Child
+from benchmarks.report.figure import Figure, middle, percentile
 from benchmarks.stores import scratch, settings
 
 ROUNDS = 30

@@ -1,7 +1,7 @@
 """Cost of 1,000 listeners while nothing happens."""
 
-from benchmarks.figure import Figure
 from benchmarks.processes import role
+from benchmarks.report.figure import Figure
 from benchmarks.stores import scratch
 
 LISTENERS = 1000

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.figure import Figure, middle
+from benchmarks.report.figure import Figure, middle
 from benchmarks.stores import scratch, started
 from kip30 import PluginLocator
 from kip30.recipes import Lock

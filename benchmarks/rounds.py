@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from benchmarks.figure import Figure, middle
+from benchmarks.report.figure import Figure, middle
 from benchmarks.stores import scratch
 
 ROUNDS = 15

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
-from benchmarks.figure import Figure, middle, percentile
 from benchmarks.processes import Child
+from benchmarks.report.figure import Figure, middle, percentile
 from benchmarks.stores import scratch, settings
 
 GROUPS = (2, 10)

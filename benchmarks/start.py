@@ -9,7 +9,7 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from typing import NamedTuple
 
-from benchmarks.figure import Figure, middle
+from benchmarks.report.figure import Figure, middle
 from benchmarks.stores import scratch
 
 ROUNDS = 30

@@ -2,9 +2,9 @@
 
 from contextlib import closing
 
-from benchmarks.figure import Figure
 from benchmarks.library import Library
 from benchmarks.raw import Raw
+from benchmarks.report.figure import Figure
 from benchmarks.rounds import ratio
 from benchmarks.statements import Trace, differences
 from benchmarks.stores import scratch

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 
-from benchmarks.figure import BESIDE, REBALANCE, SCAN, Figure
 from benchmarks.growth.naming import GROWTH
+from benchmarks.report.figure import BESIDE, REBALANCE, SCAN, Figure
 
 EMBEDDED = "embedded"
 STORES = (EMBEDDED, "zookeeper", "etcd", "consul", "cassandra")

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from benchmarks.coordinator.crowd import GROUP
 from benchmarks.coordinator.gathering import PROCESSES, Gathering, Round
-from benchmarks.figure import Figure, middle
 from benchmarks.growth.events import registrations
 from benchmarks.growth.spot import Spot
+from benchmarks.report.figure import Figure, middle
 from benchmarks.stores import scratch
 from kip30.codecs import BYTES
 from kip30.coordinator.keys import GroupKeys

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import psutil
 
-from benchmarks.figure import middle
 from benchmarks.growth.rest import segments
 from benchmarks.growth.spot import Spot
 from benchmarks.processes import Child, role
+from benchmarks.report.figure import middle
 
 NEXT = {
     side: f"{side}: from giving up to the next one" for side in ("election", "lock", "fair lock")

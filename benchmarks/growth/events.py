@@ -5,10 +5,10 @@ from collections.abc import Callable
 from queue import Queue
 from typing import Any
 
-from benchmarks.figure import middle
 from benchmarks.growth.spot import Spot
 from benchmarks.growth.writer import PLACE, key, writing
 from benchmarks.processes import Child
+from benchmarks.report.figure import middle
 from kip30 import PluginLocator
 
 EVENTS = 10

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-from benchmarks.figure import Figure
 from benchmarks.growth.naming import FAILED, GROWTH, MISSED, named
 from benchmarks.growth.rows import BOUNDS, ROWS, sizes
 from benchmarks.growth.spot import Spot
 from benchmarks.growth.targets import judged
+from benchmarks.report.figure import Figure
 from benchmarks.stores import scratch
 
 _MOST = 10_000

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from benchmarks.growth.naming import FAILED, GROWTH, MISSED, split
-from benchmarks.report import Results
+from benchmarks.report.results import Results
 
 SMALLEST = 100
 """Below it a cost is mostly that of a single call."""

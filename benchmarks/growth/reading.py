@@ -5,10 +5,10 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from benchmarks.figure import middle
 from benchmarks.growth.spot import Spot
 from benchmarks.growth.writer import PLACE, fill, join
 from benchmarks.raw import connect
+from benchmarks.report.figure import middle
 
 _TIMES = 5
 _NAMES = "SELECT name FROM kv WHERE namespace = ? ORDER BY name"

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from benchmarks.figure import Figure
 from benchmarks.growth.exponent import exponent
 from benchmarks.growth.naming import FAILED, MISSED, split
-from benchmarks.report import Results
+from benchmarks.report.figure import Figure
+from benchmarks.report.results import Results
 from benchmarks.subjects import STORES
 from kip30_conformance.report.markdown import table
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from benchmarks.figure import Figure
 from benchmarks.growth.naming import GROWTH, split
 from benchmarks.growth.rows import Bound
+from benchmarks.report.figure import Figure
 
 
 def judged(store: str, figures: Sequence[Figure], bounds: Mapping[str, Bound]) -> list[Figure]:

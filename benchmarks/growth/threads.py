@@ -7,11 +7,11 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from threading import Barrier, BrokenBarrierError
 
-from benchmarks.figure import middle
 from benchmarks.growth.reading import raw_side
 from benchmarks.growth.spot import Spot
 from benchmarks.library import VALUE
 from benchmarks.raw import Raw
+from benchmarks.report.figure import middle
 
 _PUTS = 1600
 _ROUNDS = 3

@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks import stores
-from benchmarks.figure import SCAN, Figure, middle
 from benchmarks.pipeline.dataset import fill
 from benchmarks.pipeline.replay import RawScan
 from benchmarks.pipeline.timing import Spent, both_spent
+from benchmarks.report.figure import SCAN, Figure, middle
 from kip30 import PluginLocator
 from kip30.driver.scanning import Position, ScanDriver, Span
 from kip30.runtime.resolution import scanner

@@ -3,10 +3,10 @@
 import time
 from contextlib import ExitStack
 
-from benchmarks.figure import Figure
 from benchmarks.processes import Child
 from benchmarks.remote.place import Place
 from benchmarks.remote.roles import started
+from benchmarks.report.figure import Figure
 
 EACH = 20
 _AT_ONCE = 4

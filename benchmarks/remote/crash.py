@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
-from benchmarks.figure import Figure, middle
 from benchmarks.processes import Child
 from benchmarks.remote.place import Place
 from benchmarks.remote.roles import started
+from benchmarks.report.figure import Figure, middle
 
 ROUNDS = 5
 _SLACK = 1.15

@@ -4,13 +4,13 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from benchmarks.figure import Figure
 from benchmarks.processes import Child
 from benchmarks.remote.pace import Pace
 from benchmarks.remote.place import Place
 from benchmarks.remote.roles import END, started
 from benchmarks.remote.sides import wire
 from benchmarks.remote.wire import Wire
+from benchmarks.report.figure import Figure
 
 SAMPLES = 150
 _LEAST_PAUSE_SECONDS = 0.010

@@ -3,11 +3,11 @@
 import time
 from contextlib import ExitStack
 
-from benchmarks.figure import Figure
 from benchmarks.processes import Child
 from benchmarks.remote.pace import Pace
 from benchmarks.remote.place import Place
 from benchmarks.remote.roles import started
+from benchmarks.report.figure import Figure
 
 ROUNDS = 30
 LEAST_PAUSE_SECONDS = 0.050

@@ -9,9 +9,9 @@ from threading import Event
 from typing import Any
 
 from benchmarks import locks
-from benchmarks.figure import Figure
 from benchmarks.remote.place import Place
 from benchmarks.remote.sides import candidate
+from benchmarks.report.figure import Figure
 
 _LEAST = {
     "zookeeper": {"kazoo": 0.9},

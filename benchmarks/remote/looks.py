@@ -3,9 +3,9 @@
 import time
 from contextlib import closing
 
-from benchmarks.figure import Figure
 from benchmarks.remote.cassandra.client import Client
 from benchmarks.remote.place import Place
+from benchmarks.report.figure import Figure
 
 SECONDS = 20.0
 _EACH = 4

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.figure import Figure, middle
 from benchmarks.remote.place import Place
+from benchmarks.report.figure import Figure, middle
 
 _RESTS = 3
 _FEWER = 4

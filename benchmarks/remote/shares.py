@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from benchmarks.figure import Figure, middle
 from benchmarks.remote.crash import lasting
 from benchmarks.remote.place import Place
+from benchmarks.report.figure import Figure, middle
 from benchmarks.shares import takeovers
 
 RUNNERS = 2

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from typing_extensions import override
 
-from benchmarks.figure import BESIDE, Figure, middle
 from benchmarks.library import VALUE
 from benchmarks.remote.handover import LEAST_PAUSE_SECONDS, Pair
 from benchmarks.remote.pace import Pace
@@ -16,6 +15,7 @@ from benchmarks.remote.place import Place
 from benchmarks.remote.roles import started
 from benchmarks.remote.tooz_loop import DOCUMENTED_PAUSE_SECONDS, coordinator, have_group
 from benchmarks.remote.tooz_roles import GROUP
+from benchmarks.report.figure import BESIDE, Figure, middle
 
 MEMBERS = 20
 CALLS = 100

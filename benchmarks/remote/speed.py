@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from benchmarks.figure import Figure
 from benchmarks.remote.place import Place
+from benchmarks.report.figure import Figure
 from benchmarks.rounds import compared
 from benchmarks.stores import scratch
 

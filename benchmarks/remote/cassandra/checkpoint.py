@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks import machine
+from benchmarks.report import machine
 
 MOST_GROWTH = 1.5
 """The greatest ratio of the last latency to the first, and of the old place to a fresh one."""

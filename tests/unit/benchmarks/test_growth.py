@@ -4,7 +4,6 @@ from threading import Barrier, BrokenBarrierError
 
 import pytest
 
-from benchmarks.figure import Figure
 from benchmarks.growth.exponent import exponent
 from benchmarks.growth.naming import GROWTH, MISSED, named, split
 from benchmarks.growth.ratio import ratios
@@ -13,7 +12,8 @@ from benchmarks.growth.rows import Bound
 from benchmarks.growth.table import tables
 from benchmarks.growth.targets import judged
 from benchmarks.growth.threads import timed
-from benchmarks.report import Results
+from benchmarks.report.figure import Figure
+from benchmarks.report.results import Results
 from benchmarks.subjects import STORES
 
 SOCKETS = """\

@@ -3,10 +3,10 @@
 import re
 from typing import Any
 
-from benchmarks.figure import BESIDE, Figure
-from benchmarks.report import Results
+from benchmarks.report.figure import BESIDE, Figure
+from benchmarks.report.results import Results
+from benchmarks.report.tables import fill, parts
 from benchmarks.subjects import STORES
-from benchmarks.tables import fill, parts
 
 
 def _figure(name: str, value: float, unit: str, **bounds: Any) -> Figure:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from benchmarks.figure import BESIDE, SCAN, Figure
 from benchmarks.growth.naming import GROWTH
 from benchmarks.growth.table import tables
-from benchmarks.report import Results
+from benchmarks.report.figure import BESIDE, SCAN, Figure
+from benchmarks.report.results import Results
 from benchmarks.subjects import EMBEDDED, STORES
 from kip30_conformance.report.markdown import item, table
 

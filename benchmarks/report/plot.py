@@ -10,9 +10,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.figure import BESIDE, Figure
 from benchmarks.growth.ratio import SMALLEST, ratios
-from benchmarks.report import Results
+from benchmarks.report.figure import BESIDE, Figure
+from benchmarks.report.results import Results
 
 _MARKS = {
     "embedded": ("#6b6b6b", "s"),

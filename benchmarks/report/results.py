@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figure import Figure
+from benchmarks.report.figure import Figure
 
 
 @dataclass(frozen=True)
