@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from benchmarks.processes import Child, role
-from benchmarks.report.figure import Figure, middle, percentile
+from benchmarks.report.figure import Figure
 from benchmarks.roles import END
 from benchmarks.stores import scratch, started
 
@@ -20,9 +20,9 @@ def measure() -> list[Figure]:
     asked = tuple((heard[name] - moments[0]) / 1e6 for name, moments in sent.items())
     answered = tuple((heard[name] - moments[1]) / 1e6 for name, moments in sent.items())
     return [
-        _figure("write is called to callback, median", middle(asked), asked, 1),
-        _figure("write is called to callback, p99", percentile(asked, 99), asked, 20),
-        _figure("write has returned to callback, median", middle(answered), answered, None),
+        Figure.median("write is called to callback, median", asked, "ms", at_most=1),
+        Figure.percentile("write is called to callback, p99", asked, "ms", 99, at_most=20),
+        Figure.median("write has returned to callback, median", answered, "ms"),
     ]
 
 
@@ -54,9 +54,3 @@ def _heard(listener: Child) -> dict[str, int]:
         value, moment = listener.line().text.split()
         heard[value] = int(moment)
     return heard
-
-
-def _figure(name: str, value: float, samples: tuple[float, ...], at_most: float | None) -> Figure:
-    return Figure(
-        subject="event", name=name, value=value, unit="ms", at_most=at_most, samples=samples
-    )

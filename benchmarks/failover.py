@@ -6,10 +6,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.processes import Child, role
-from benchmarks.report.figure import Figure, middle, percentile
+from benchmarks.report.figure import Figure
 from benchmarks.stores import scratch
 
 ROUNDS = 40
+_NAME = "kill -9 to on_elected"
 _SETTLE_SECONDS = 0.2
 
 
@@ -17,8 +18,8 @@ def measure() -> list[Figure]:
     with scratch() as folder, ExitStack() as stack:
         samples = tuple(_handovers(folder, stack))
     return [
-        _figure("median", middle(samples), samples, 20),
-        _figure("p90", percentile(samples, 90), samples, None),
+        Figure.median(f"{_NAME}, median", samples, "ms", at_most=20),
+        Figure.percentile(f"{_NAME}, p90", samples, "ms", 90),
     ]
 
 
@@ -36,14 +37,3 @@ def _handovers(folder: Path, stack: ExitStack) -> Generator[float]:
 
 def _candidate(folder: Path, number: int) -> Child:
     return role("candidate", folder, "service", f"candidate-{number}")
-
-
-def _figure(name: str, value: float, samples: tuple[float, ...], at_most: float | None) -> Figure:
-    return Figure(
-        subject="failover",
-        name=f"kill -9 to on_elected, {name}",
-        value=value,
-        unit="ms",
-        at_most=at_most,
-        samples=samples,
-    )

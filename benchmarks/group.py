@@ -105,7 +105,6 @@ class RawGroup:
 def measure() -> list[Figure]:
     return [
         Figure(
-            subject="group",
             name="queries for members",
             value=_queries_for_members(),
             unit="queries",

@@ -79,22 +79,9 @@ def _times(calls: dict[str, Call], number: int) -> dict[str, float]:
 
 
 def _figures(name: str, rounds: list[dict[str, float]], *, at_least: float | None) -> list[Figure]:
-    ratios = tuple(one[_PLAIN] / one[name] for one in rounds)
-    times = tuple(one[name] * 1e6 for one in rounds)
+    ratios = [one[_PLAIN] / one[name] for one in rounds]
+    times = [one[name] * 1e6 for one in rounds]
     return [
-        Figure(
-            subject="guards",
-            name=name,
-            value=middle(ratios),
-            unit="x plain",
-            at_least=at_least,
-            samples=ratios,
-        ),
-        Figure(
-            subject="guards",
-            name=f"{name}, one call",
-            value=middle(times),
-            unit="us",
-            samples=times,
-        ),
+        Figure.median(name, ratios, "x plain", at_least=at_least),
+        Figure.median(f"{name}, one call", times, "us"),
     ]

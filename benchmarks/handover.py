@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.processes import Child
-from benchmarks.report.figure import Figure, middle, percentile
+from benchmarks.report.figure import Figure
 from benchmarks.stores import scratch, settings
 
 ROUNDS = 30
+_NAME = "kill -9 to the next command's first line"
 _SETTLE_SECONDS = 0.5
 _COMMAND = ("sh", "-c", "echo begun; exec sleep 600")
 
@@ -19,8 +20,8 @@ def measure() -> list[Figure]:
     with scratch() as folder, ExitStack() as stack:
         samples = tuple(_handovers(folder, stack))
     return [
-        _figure("median", middle(samples), samples, 150),
-        _figure("p90", percentile(samples, 90), samples, None),
+        Figure.median(f"{_NAME}, median", samples, "ms", at_most=150),
+        Figure.percentile(f"{_NAME}, p90", samples, "ms", 90),
     ]
 
 
@@ -40,14 +41,3 @@ def _runner(folder: Path) -> Child:
     chosen = [f"--set={key}={value}" for key, value in settings(folder).items()]
     command = [sys.executable, "-m", "kip30", "run", "--service", "bench", *chosen]
     return Child([*command, "--", *_COMMAND])
-
-
-def _figure(name: str, value: float, samples: tuple[float, ...], at_most: float | None) -> Figure:
-    return Figure(
-        subject="runner",
-        name=f"kill -9 to the next command's first line, {name}",
-        value=value,
-        unit="ms",
-        at_most=at_most,
-        samples=samples,
-    )

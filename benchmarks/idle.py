@@ -23,4 +23,4 @@ def _figures(name: str, keys: int) -> list[Figure]:
 
 
 def _figure(name: str, value: float, unit: str, at_most: float) -> Figure:
-    return Figure(subject="idle", name=name, value=value, unit=unit, at_most=at_most)
+    return Figure(name=name, value=value, unit=unit, at_most=at_most)

@@ -73,7 +73,6 @@ def free(sides: Mapping[str, Use], least: Mapping[str, float]) -> list[Figure]:
     medians = {name: middle(one) for name, one in times.items()}
     ratios = [
         Figure(
-            subject="locks",
             name=f"acquire and release: speed over that of {other}",
             value=medians[other] / medians["lock"],
             unit="x",
@@ -144,7 +143,6 @@ def longest_wait(contenders: list[Hold]) -> list[Figure]:
     return [
         _milliseconds(f"mean cycle of {len(contenders)} that hold a fair lock", mean * 1e3),
         Figure(
-            subject="locks",
             name="longest wait for a fair lock, in mean cycles",
             value=max(waits) / mean,
             unit="x",
@@ -153,7 +151,7 @@ def longest_wait(contenders: list[Hold]) -> list[Figure]:
 
 
 def _milliseconds(name: str, value: float) -> Figure:
-    return Figure(subject="locks", name=name, value=value, unit="ms")
+    return Figure(name=name, value=value, unit="ms")
 
 
 def _of_sqlite(folder: Path, stack: ExitStack) -> Use:

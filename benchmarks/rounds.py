@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from benchmarks.report.figure import Figure, middle
+from benchmarks.report.figure import Figure
 from benchmarks.stores import scratch
 
 ROUNDS = 15
@@ -18,35 +18,21 @@ def ratio(
 ) -> list[Figure]:
     """Return kip30's speed over the raw library's, and its time for one call."""
     rounds = [_round(subject, operation, loops, number) for number in range(ROUNDS)]
-    return compared(subject, operation, rounds, at_least=at_least)
+    return compared(operation, rounds, at_least=at_least)
 
 
 def compared(
-    subject: str,
     operation: str,
     rounds: Sequence[tuple[float, float]],
     *,
     at_least: float | None = None,
 ) -> list[Figure]:
     """Return the figures of *rounds*, each the seconds of one call with kip30 and without."""
-    ratios = tuple(raw / library for library, raw in rounds)
-    times = tuple(library * 1e6 for library, _ in rounds)
+    ratios = [raw / library for library, raw in rounds]
+    times = [library * 1e6 for library, _ in rounds]
     return [
-        Figure(
-            subject=subject,
-            name=operation,
-            value=middle(ratios),
-            unit="x raw",
-            at_least=at_least,
-            samples=ratios,
-        ),
-        Figure(
-            subject=subject,
-            name=f"{operation}, one call",
-            value=middle(times),
-            unit="us",
-            samples=times,
-        ),
+        Figure.median(operation, ratios, "x raw", at_least=at_least),
+        Figure.median(f"{operation}, one call", times, "us"),
     ]
 
 

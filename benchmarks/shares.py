@@ -9,11 +9,10 @@ import sys
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack
-from functools import partial
 from typing import NamedTuple
 
 from benchmarks.processes import Child
-from benchmarks.report.figure import Figure, middle, percentile
+from benchmarks.report.figure import Figure
 from benchmarks.stores import scratch, settings
 
 GROUPS = (2, 10)
@@ -37,15 +36,12 @@ def measure() -> list[Figure]:
 
 def _figures(chosen: Mapping[str, str], runners: int) -> list[Figure]:
     samples = takeovers(chosen, runners, ROUNDS)
-    figure = partial(Figure, subject="shares", unit="ms", samples=samples)
     name = f"kill -9 of one of {runners} to the next command for its items"
     return [
-        figure(
-            name=f"{name}, median",
-            value=middle(samples),
-            at_most=150 if runners == min(GROUPS) else None,
+        Figure.median(
+            f"{name}, median", samples, "ms", at_most=150 if runners == min(GROUPS) else None
         ),
-        figure(name=f"{name}, p90", value=percentile(samples, 90)),
+        Figure.percentile(f"{name}, p90", samples, "ms", 90),
     ]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from typing import NamedTuple
 
-from benchmarks.report.figure import Figure, middle
+from benchmarks.report.figure import Figure
 from benchmarks.stores import scratch
 
 ROUNDS = 30
@@ -40,13 +40,16 @@ def measure() -> list[Figure]:
     more = [(one.elapsed - bare.elapsed, one.computed - bare.computed) for bare, one, _ in rounds]
     elapsed, computed = zip(*more, strict=True)
     return [
-        _figure("bare interpreter", tuple(bare.elapsed for bare, _, _ in rounds)),
-        _figure("import kip30, over the bare interpreter", elapsed, 80),
-        _figure("import kip30, over the bare interpreter, CPU", computed),
-        _figure("kip30 --help, whole process", tuple(one.elapsed for _, _, one in rounds), 250),
-        _figure("kip30 --help, whole process, CPU", tuple(one.computed for _, _, one in rounds)),
+        Figure.median("bare interpreter", [bare.elapsed for bare, _, _ in rounds], "ms"),
+        Figure.median("import kip30, over the bare interpreter", elapsed, "ms", at_most=80),
+        Figure.median("import kip30, over the bare interpreter, CPU", computed, "ms"),
+        Figure.median(
+            "kip30 --help, whole process", [one.elapsed for *_, one in rounds], "ms", at_most=250
+        ),
+        Figure.median(
+            "kip30 --help, whole process, CPU", [one.computed for *_, one in rounds], "ms"
+        ),
         Figure(
-            subject="start",
             name="foreign modules of import kip30 besides typing_extensions",
             value=len(_loaded() - _ALLOWED),
             unit="modules",
@@ -81,14 +84,3 @@ def _loaded() -> set[str]:
         [sys.executable, "-c", _LOADED], check=True, stdout=subprocess.PIPE, text=True
     )
     return set(done.stdout.split())
-
-
-def _figure(name: str, samples: tuple[float, ...], at_most: float | None = None) -> Figure:
-    return Figure(
-        subject="start",
-        name=name,
-        value=middle(samples),
-        unit="ms",
-        at_most=at_most,
-        samples=samples,
-    )

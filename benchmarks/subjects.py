@@ -5,8 +5,13 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 
-from benchmarks.growth.naming import GROWTH
-from benchmarks.report.figure import BESIDE, REBALANCE, SCAN, Figure
+from benchmarks.report.figure import Figure
+
+BESIDE = "tooz"
+"""Another library beside kip30."""
+GROWTH = "growth"
+REBALANCE = "rebalance"
+SCAN = "scan"
 
 EMBEDDED = "embedded"
 STORES = (EMBEDDED, "zookeeper", "etcd", "consul", "cassandra")

@@ -15,7 +15,7 @@ from functools import partial
 
 from benchmarks.pipeline.timing import Spent, spent
 from benchmarks.report import machine
-from benchmarks.report.figure import Figure, middle
+from benchmarks.report.figure import Figure
 from kip30.coordinator.assignors import (
     Assignment,
     Assignor,
@@ -119,8 +119,8 @@ class _ConnectRounds:
         }
 
 
-def measure(rounds: int) -> Iterator[tuple[Figure, Figure]]:
-    """Yield the CPU's and the wall clock's figure of each step."""
+def measure(rounds: int) -> Iterator[tuple[str, Figure, Figure]]:
+    """Yield what is divided how, and the CPU's and the wall clock's figure of each step."""
     for kind in TOPICS:
         for assignor in (
             RangeAssignor(),
@@ -140,28 +140,18 @@ def _figures(
     steps: Callable[[], Iterator[tuple[str, Spent]]],
     rounds: int,
     limit: float,
-) -> Iterator[tuple[Figure, Figure]]:
+) -> Iterator[tuple[str, Figure, Figure]]:
     samples: dict[str, list[Spent]] = {}
     for _ in range(rounds):
         for step, one in steps():
             samples.setdefault(step, []).append(one)
     for step, those in samples.items():
-        wall, cpu = (tuple(seconds * 1e3 for seconds in one) for one in zip(*those, strict=True))
+        wall, cpu = ([seconds * 1e3 for seconds in one] for one in zip(*those, strict=True))
         yield (
-            _figure(subject, step, cpu, limit),
-            _figure(subject, f"{step}, by the wall clock", wall, None),
+            subject,
+            Figure.median(step, cpu, "ms", at_most=limit),
+            Figure.median(step, wall, "ms"),
         )
-
-
-def _figure(subject: str, name: str, samples: tuple[float, ...], at_most: float | None) -> Figure:
-    return Figure(
-        subject=subject,
-        name=name,
-        value=middle(samples),
-        unit="ms",
-        at_most=at_most,
-        samples=samples,
-    )
 
 
 def main() -> int:
@@ -170,10 +160,10 @@ def main() -> int:
     options = parser.parse_args()
     met = True
     before = machine.load()
-    for cpu, wall in measure(options.rounds):
+    for subject, cpu, wall in measure(options.rounds):
         met = met and cpu.met is not False
         print(
-            f"{cpu.subject:30} {cpu.name:24} {cpu.measured:>10} {cpu.target:8}"
+            f"{subject:30} {cpu.name:24} {cpu.measured:>10} {cpu.target:8}"
             f" wall clock {wall.measured:>10}",
             flush=True,
         )

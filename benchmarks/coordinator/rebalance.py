@@ -5,7 +5,7 @@ one reading of a group of that size. A round takes from its cause to the last `o
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -78,7 +78,7 @@ def _figures(spot: Spot, most: int | None) -> Iterator[Figure]:
             group = Gathering(stack, spot, SESSION_SECONDS, each=size.each, items=size.items)
             yield from _at_rest(group, size)
             floor = _WRITES * event + _reading(spot, group.namespace)
-            yield _figure(f"floor of a round, {size.members:,} members", [floor], "ms")
+            yield Figure.median(f"floor of a round, {size.members:,} members", [floor], "ms")
             yield from _rounds(spot, group, size, floor)
             yield from _kills(spot, group, size)
 
@@ -102,12 +102,16 @@ def _at_rest(group: Gathering, size: Size) -> Iterator[Figure]:
     members = f"{size.members:,} members"
     # A process of one member has a locator of its own, whose cost would be the member's.
     at_most = 1.0 if size.each > 1 else None
-    yield _figure(f"at rest, {members}: CPU of each", [rest.cpu / size.members], "ms/s", at_most)
+    yield Figure.median(
+        f"at rest, {members}: CPU of each", [rest.cpu / size.members], "ms/s", at_most=at_most
+    )
     if rest.requests:
         each = rest.requests / size.members
-        yield _figure(f"at rest, {members}: requests of each", [each], "requests/s")
-    yield _figure(f"at rest, {members}: threads of each", [held.threads / size.members], "threads")
-    yield _figure(f"at rest, {members}: memory of each", [held.memory / size.members], "MiB")
+        yield Figure.median(f"at rest, {members}: requests of each", [each], "requests/s")
+    yield Figure.median(
+        f"at rest, {members}: threads of each", [held.threads / size.members], "threads"
+    )
+    yield Figure.median(f"at rest, {members}: memory of each", [held.memory / size.members], "MiB")
 
 
 def _rounds(spot: Spot, group: Gathering, size: Size, floor: float) -> Iterator[Figure]:
@@ -120,11 +124,13 @@ def _rounds(spot: Spot, group: Gathering, size: Size, floor: float) -> Iterator[
         walls = [one.wall for one in those]
         name = f"a member {cause}, {size.members:,} members"
         over = targets.over_floor if size.members == PROCESSES else None
-        yield _figure(f"{name}: over the floor", [one / floor for one in walls], "x", over)
-        yield _figure(name, walls, "ms", _most_ms(spot, size))
-        yield _figure(f"{name}: CPU of all", [one.spent.cpu for one in those], "ms")
+        yield Figure.median(
+            f"{name}: over the floor", [one / floor for one in walls], "x", at_most=over
+        )
+        yield Figure.median(name, walls, "ms", at_most=_most_ms(spot, size))
+        yield Figure.median(f"{name}: CPU of all", [one.spent.cpu for one in those], "ms")
         if not spot.embedded:
-            yield _figure(
+            yield Figure.median(
                 f"{name}: requests of all", [one.spent.requests for one in those], "requests"
             )
 
@@ -147,18 +153,9 @@ def _kills(spot: Spot, group: Gathering, size: Size) -> Iterator[Figure]:
         # The target is of a group of ten: a larger one is to be stable as soon after the session.
         target = _TARGETS[spot.store].killed if leader and size.members == PROCESSES else None
         if spot.embedded:
-            yield _figure(name, samples, "ms", target)
+            yield Figure.median(name, samples, "ms", at_most=target)
             continue
         session = SESSION_SECONDS * (1 + _LOCK_DELAY.get(spot.store, 0)) * 1e3
-        yield _figure(name, [one / session for one in samples], "x session timeout", target)
-
-
-def _figure(name: str, samples: Sequence[float], unit: str, at_most: float | None = None) -> Figure:
-    return Figure(
-        subject="rebalance",
-        name=name,
-        value=middle(samples),
-        unit=unit,
-        at_most=at_most,
-        samples=tuple(samples),
-    )
+        yield Figure.median(
+            name, [one / session for one in samples], "x session timeout", at_most=target
+        )

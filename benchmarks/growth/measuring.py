@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-from benchmarks.growth.naming import FAILED, GROWTH, MISSED, named
+from benchmarks.growth.naming import FAILED, MISSED, named
 from benchmarks.growth.rows import BOUNDS, ROWS, sizes
 from benchmarks.growth.spot import Spot
 from benchmarks.growth.targets import judged
@@ -40,13 +40,13 @@ def _cell(row: str, place: tuple[str, str] | None, size: int) -> Iterator[Figure
     try:
         values = _values(row, place, size)
     except subprocess.TimeoutExpired as error:
-        yield Figure(subject=GROWTH, name=named(row, size), value=error.timeout, unit=MISSED)
+        yield Figure(name=named(row, size), value=error.timeout, unit=MISSED)
         return
     except subprocess.CalledProcessError:  # which has written why to our standard error
-        yield Figure(subject=GROWTH, name=named(row, size), value=0, unit=FAILED)
+        yield Figure(name=named(row, size), value=0, unit=FAILED)
         return
     for name, value in values.items():
-        yield Figure(subject=GROWTH, name=named(name, size), value=value, unit=_unit(name))
+        yield Figure(name=named(name, size), value=value, unit=_unit(name))
 
 
 def _values(row: str, place: tuple[str, str] | None, size: int) -> dict[str, float]:

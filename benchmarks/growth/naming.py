@@ -1,8 +1,5 @@
 """Names of the figures of growth, by which a table finds the row and the size of each."""
 
-GROWTH = "growth"
-"""The subject."""
-
 MISSED = "s, not done in"
 """The unit of a figure that has no value but the deadline."""
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from benchmarks.growth.naming import FAILED, GROWTH, MISSED, split
+from benchmarks.growth.naming import FAILED, MISSED, split
 from benchmarks.report.results import Results
+from benchmarks.subjects import GROWTH
 
 SMALLEST = 100
 """Below it a cost is mostly that of a single call."""
@@ -19,7 +20,7 @@ def ratios(results: Sequence[Results]) -> dict[str, dict[str, float]]:
     """
     rows: dict[str, dict[str, float]] = {}
     for result in results:
-        for row, costs in _costs(result).items():
+        for row, costs in _costs(result).items() if result.subject == GROWTH else ():
             largest = max(costs)
             if largest > SMALLEST and costs.get(SMALLEST):
                 rows.setdefault(row, {})[result.store] = costs[largest] / costs[SMALLEST]
@@ -30,7 +31,7 @@ def _costs(result: Results) -> dict[str, dict[int, float]]:
     costs: dict[str, dict[int, float]] = {}
     for one in result.figures:
         row, size = split(one.name)
-        is_cost = one.subject == GROWTH and one.unit not in {MISSED, FAILED}
-        if is_cost and size is not None and _OVER not in row.split():
+        is_cost = one.unit not in {MISSED, FAILED} and _OVER not in row.split()
+        if is_cost and size is not None:
             costs.setdefault(row, {})[size] = one.value
     return costs

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from benchmarks.growth.naming import GROWTH, split
+from benchmarks.growth.naming import split
 from benchmarks.growth.rows import Bound
 from benchmarks.report.figure import Figure
 
@@ -45,4 +45,4 @@ def _limited(store: str, figure: Figure, bounds: Mapping[str, Bound]) -> Figure:
 
 def _ratio(row: str, value: float, bound: Bound) -> Figure:
     name = f"{row}: {bound.size:,} over {bound.base:,}"
-    return Figure(subject=GROWTH, name=name, value=value, unit="x", at_most=bound.at_most)
+    return Figure(name=name, value=value, unit="x", at_most=bound.at_most)

@@ -9,7 +9,7 @@ from benchmarks import stores
 from benchmarks.pipeline.dataset import fill
 from benchmarks.pipeline.replay import RawScan
 from benchmarks.pipeline.timing import Spent, both_spent
-from benchmarks.report.figure import SCAN, Figure, middle
+from benchmarks.report.figure import Figure
 from kip30 import PluginLocator
 from kip30.driver.scanning import Position, ScanDriver, Span
 from kip30.runtime.resolution import scanner
@@ -91,17 +91,9 @@ def _figures(rounds: Sequence[tuple[Spent, Spent]], rows: int) -> list[Figure]:
 def _ratio(
     name: str, pairs: Sequence[tuple[float, float]], at_least: float | None = None
 ) -> Figure:
-    samples = tuple(raw / library for library, raw in pairs)
-    return Figure(
-        subject=SCAN,
-        name=name,
-        value=middle(samples),
-        unit="x raw",
-        at_least=at_least,
-        samples=samples,
-    )
+    ratios = [raw / library for library, raw in pairs]
+    return Figure.median(name, ratios, "x raw", at_least=at_least)
 
 
 def _row(name: str, seconds: Sequence[float], rows: int) -> Figure:
-    samples = tuple(one / rows * 1e6 for one in seconds)
-    return Figure(subject=SCAN, name=name, value=middle(samples), unit="us", samples=samples)
+    return Figure.median(name, [one / rows * 1e6 for one in seconds], "us")

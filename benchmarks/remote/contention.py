@@ -48,4 +48,4 @@ def _crowd(stack: ExitStack, place: Place) -> list[Child]:
 
 def _figure(what: str, value: float, unit: str, at_most: float) -> Figure:
     name = f"{EACH} campaign and {EACH} join at once: {what}"
-    return Figure(subject="contention", name=name, value=value, unit=unit, at_most=at_most)
+    return Figure(name=name, value=value, unit=unit, at_most=at_most)

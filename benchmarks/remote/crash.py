@@ -3,7 +3,6 @@
 import time
 from collections.abc import Generator
 from contextlib import ExitStack
-from functools import partial
 from typing import NamedTuple
 
 from benchmarks.processes import Child
@@ -41,17 +40,16 @@ def measure(place: Place) -> list[Figure]:
     with ExitStack() as stack:
         seconds = tuple(_handovers(place, wait.session_seconds, stack))
     shares = tuple(one / (wait.session_seconds + wait.later_seconds) for one in seconds)
-    figure = partial(Figure, subject="crash")
     return [
-        figure(
+        Figure(
             name=f"{_NAME}, worst",
             value=max(shares),
             unit=wait.unit,
             at_most=_SLACK,
             samples=shares,
         ),
-        figure(name=f"{_NAME}, median", value=middle(shares), unit=wait.unit),
-        figure(name=f"{_NAME}, worst, in seconds", value=max(seconds), unit="s"),
+        Figure(name=f"{_NAME}, median", value=middle(shares), unit=wait.unit),
+        Figure(name=f"{_NAME}, worst, in seconds", value=max(seconds), unit="s"),
     ]
 
 

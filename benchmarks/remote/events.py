@@ -30,7 +30,7 @@ def measure(place: Place) -> list[Figure]:
         sent = _write(pace, wires, children)
         times = {side: _delays(sent[side], children[side]) for side in pace.sides}
     at_most = _AT_MOST.get(place.store, _USUALLY)
-    return pace.figures("event", "write is called to callback", times, at_most)
+    return pace.figures("write is called to callback", times, at_most)
 
 
 def _write(

@@ -46,7 +46,7 @@ def measure(place: Place) -> list[Figure]:
             for number in range(pace.rounds(ROUNDS))
         ]
     times = {side: tuple(one[side] for one in rounds) for side in pairs}
-    return pace.figures("handover", "resign is called to the next on_elected", times, _AT_MOST)
+    return pace.figures("resign is called to the next on_elected", times, _AT_MOST)
 
 
 def _candidate(stack: ExitStack, side: str, place: Place) -> Child:

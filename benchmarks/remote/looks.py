@@ -30,7 +30,6 @@ def measure(place: Place) -> list[Figure]:
         rate = (_reads(client) - before) / (time.monotonic() - began)
     return [
         Figure(
-            subject="looks",
             name="reads at rest for each watched thing",
             value=rate / (3 * _EACH),
             unit="reads/s",

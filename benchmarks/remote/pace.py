@@ -40,19 +40,13 @@ class Pace:
         share = number * 7919 % 1000 / 1000
         return self.bound * (_RESTS + share) or least * (1 + 2 * share)
 
-    def figures(self, subject: str, name: str, times: Times, at_most: float) -> list[Figure]:
+    def figures(self, name: str, times: Times, at_most: float) -> list[Figure]:
         """Return the figures of *times*, in ms; *at_most* is over the raw client's."""
         names = {"library": f"{name}, median", "raw": f"{name}, raw, median"}
-        medians = [
-            Figure(subject=subject, name=names[side], value=middle(one), unit="ms", samples=one)
-            for side, one in times.items()
-        ]
+        medians = [Figure.median(names[side], one, "ms") for side, one in times.items()]
         value, unit = self._share(times)
         limit = at_most if "raw" in times else _WITH_READS
-        return [
-            Figure(subject=subject, name=name, value=value, unit=unit, at_most=limit),
-            *medians,
-        ]
+        return [Figure(name=name, value=value, unit=unit, at_most=limit), *medians]
 
     def _share(self, times: Times) -> tuple[float, str]:
         if "raw" in times:

@@ -1,10 +1,8 @@
 """From the kill -9 of one ``kip30 coordinate`` to the next command, in session timeouts."""
 
-from functools import partial
-
 from benchmarks.remote.crash import lasting
 from benchmarks.remote.place import Place
-from benchmarks.report.figure import Figure, middle
+from benchmarks.report.figure import Figure
 from benchmarks.shares import takeovers
 
 RUNNERS = 2
@@ -16,9 +14,8 @@ def measure(place: Place) -> list[Figure]:
     chosen = place.settings("shares", wait.session_seconds)
     floor = 1000 * (wait.session_seconds + wait.later_seconds)
     shares = tuple(one / floor for one in takeovers(chosen, RUNNERS, ROUNDS))
-    figure = partial(Figure, subject="shares", unit=wait.unit, samples=shares)
     name = f"kill -9 of one of {RUNNERS} to the next command for its items"
     return [
-        figure(name=f"{name}, worst", value=max(shares)),
-        figure(name=f"{name}, median", value=middle(shares)),
+        Figure(name=f"{name}, worst", value=max(shares), unit=wait.unit, samples=shares),
+        Figure.median(f"{name}, median", shares, wait.unit),
     ]

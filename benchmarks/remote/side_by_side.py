@@ -15,7 +15,7 @@ from benchmarks.remote.place import Place
 from benchmarks.remote.roles import started
 from benchmarks.remote.tooz_loop import DOCUMENTED_PAUSE_SECONDS, coordinator, have_group
 from benchmarks.remote.tooz_roles import GROUP
-from benchmarks.report.figure import BESIDE, Figure, middle
+from benchmarks.report.figure import Figure
 
 MEMBERS = 20
 CALLS = 100
@@ -178,10 +178,4 @@ def _milliseconds(call: Callable[[], object]) -> float:
 
 
 def _figure(operation: str, side: str, samples: list[float]) -> Figure:
-    return Figure(
-        subject=BESIDE,
-        name=f"{operation}: {NAMES[side]}",
-        value=middle(samples),
-        unit="ms",
-        samples=tuple(samples),
-    )
+    return Figure.median(f"{operation}: {NAMES[side]}", samples, "ms")

@@ -40,7 +40,7 @@ def _measured(place: Place, batch: Batch) -> Iterator[Figure]:
     rounds = [_round(place, batch, number) for number in range(ROUNDS)]
     for operation, at_least in batch.at_least.items():
         pairs = [one[operation] for one in rounds]
-        yield from compared("speed", operation, pairs, at_least=at_least)
+        yield from compared(operation, pairs, at_least=at_least)
 
 
 def _round(place: Place, batch: Batch, number: int) -> dict[str, tuple[float, float]]:

@@ -1,17 +1,9 @@
 """One measured figure and its target."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
-
-BESIDE = "tooz"
-"""The subject that is another library beside kip30."""
-
-REBALANCE = "rebalance"
-"""The subject that is a group which divides its work again."""
-
-SCAN = "scan"
-"""The subject that is reading in bulk."""
+from typing import Self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,13 +13,46 @@ class Figure:
     *samples* are the measurements behind *value*, in the same unit.
     """
 
-    subject: str
     name: str
     value: float
     unit: str
     at_least: float | None = None
     at_most: float | None = None
     samples: tuple[float, ...] = ()
+
+    @classmethod
+    def median(
+        cls,
+        name: str,
+        samples: Sequence[float],
+        unit: str,
+        *,
+        at_least: float | None = None,
+        at_most: float | None = None,
+    ) -> Self:
+        """Return the figure whose value is the median of *samples*."""
+        return cls(
+            name=name,
+            value=middle(samples),
+            unit=unit,
+            at_least=at_least,
+            at_most=at_most,
+            samples=tuple(samples),
+        )
+
+    @classmethod
+    def percentile(
+        cls,
+        name: str,
+        samples: Sequence[float],
+        unit: str,
+        share: int,
+        *,
+        at_most: float | None = None,
+    ) -> Self:
+        """Return the figure whose value *share* percent of *samples* are below."""
+        value = quantiles(samples, n=100, method="inclusive")[share - 1]
+        return cls(name=name, value=value, unit=unit, at_most=at_most, samples=tuple(samples))
 
     @property
     def number(self) -> str:
@@ -60,7 +85,3 @@ class Figure:
 
 def middle(samples: Iterable[float]) -> float:
     return median(samples)
-
-
-def percentile(samples: Iterable[float], share: int) -> float:
-    return quantiles(samples, n=100, method="inclusive")[share - 1]

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.growth.ratio import SMALLEST, ratios
-from benchmarks.report.figure import BESIDE, Figure
+from benchmarks.report.figure import Figure
 from benchmarks.report.results import Results
+from benchmarks.subjects import BESIDE
 
 _MARKS = {
     "embedded": ("#6b6b6b", "s"),
@@ -30,11 +31,16 @@ _ONE_CALL = ", one call"
 _Rows = Mapping[str, Mapping[str, float]]
 
 
-def _rows_of(value: Callable[[Figure], float], results: Sequence[Results]) -> _Rows:
-    """Return the *value* of each figure by row and store, without those that are 0."""
+def _rows_of(
+    value: Callable[[Figure], float], results: Sequence[Results], subject: str | None = None
+) -> _Rows:
+    """Return the *value* of each figure by row and store, without those that are 0.
+
+    With *subject*, only its figures.
+    """
     rows: dict[str, dict[str, float]] = {}
     for result in results:
-        for figure in result.figures:
+        for figure in result.figures if subject in {None, result.subject} else ():
             if found := value(figure):
                 name = figure.name.removesuffix(_ONE_CALL)
                 rows.setdefault(name, {})[result.store] = max(found, _LOWEST)
@@ -43,10 +49,6 @@ def _rows_of(value: Callable[[Figure], float], results: Sequence[Results]) -> _R
 
 def _milliseconds_of_a_call(figure: Figure) -> float:
     return figure.value / 1e3 if figure.name.endswith(_ONE_CALL) else 0
-
-
-def _milliseconds_beside_tooz(figure: Figure) -> float:
-    return figure.value if figure.subject == BESIDE else 0
 
 
 class _Panel(NamedTuple):
@@ -64,7 +66,7 @@ _PANELS = (
         1,
     ),
     _Panel("time of one call, milliseconds", partial(_rows_of, _milliseconds_of_a_call)),
-    _Panel("kip30 and Tooz, milliseconds", partial(_rows_of, _milliseconds_beside_tooz)),
+    _Panel("kip30 and Tooz, milliseconds", partial(_rows_of, attrgetter("value"), subject=BESIDE)),
     _Panel(f"cost at the largest N over that at {SMALLEST:,}", ratios, 1),
 )
 

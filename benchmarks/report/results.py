@@ -24,7 +24,8 @@ def merge(file: Path, machine: dict[str, str], new: Results) -> None:
     kept = read(file) if file.exists() else []
     everything = {(one.store, one.subject): one for one in kept}
     everything[new.store, new.subject] = new
-    content = {"machine": machine, "results": [asdict(one) for one in everything.values()]}
+    results = [_content(one) for one in everything.values()]
+    content = {"machine": machine, "results": results}
     file.write_text(json.dumps(_rounded(content), indent=1) + "\n")
 
 
@@ -35,10 +36,21 @@ def read(file: Path) -> list[Results]:
             one["store"],
             one["subject"],
             tuple(one["load"]),
-            [Figure(**figure | {"samples": tuple(figure["samples"])}) for figure in one["figures"]],
+            [_figure(figure) for figure in one["figures"]],
         )
         for one in content["results"]
     ]
+
+
+def _content(one: Results) -> dict[str, Any]:
+    """Return *one* as the file has it, where each figure repeats the subject."""
+    figures = [{"subject": one.subject, **asdict(figure)} for figure in one.figures]
+    return asdict(one) | {"figures": figures}
+
+
+def _figure(content: dict[str, Any]) -> Figure:
+    values = {key: value for key, value in content.items() if key != "subject"}
+    return Figure(**values | {"samples": tuple(content["samples"])})
 
 
 def _rounded(value: Any) -> Any:

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from benchmarks.growth.naming import GROWTH
 from benchmarks.growth.table import tables
-from benchmarks.report.figure import BESIDE, SCAN, Figure
+from benchmarks.report.figure import Figure
 from benchmarks.report.results import Results
-from benchmarks.subjects import EMBEDDED, STORES
+from benchmarks.subjects import BESIDE, EMBEDDED, GROWTH, SCAN, STORES
 from kip30_conformance.report.markdown import item, table
 
 _MARK = "<!-- {} -->"
@@ -58,8 +57,13 @@ def _of_unit(unit: str, rows: Mapping[str, Mapping[str, Figure]]) -> str:
 
 def _details(results: Sequence[Results]) -> str:
     """Return the figures that one store alone has."""
+    subjects = {
+        (result.store, figure.name): result.subject
+        for result in results
+        for figure in result.figures
+    }
     cells = (
-        (store, f"{one.subject}: {name}", _emphasised(one, one.measured), one.target)
+        (store, f"{subjects[store, name]}: {name}", _emphasised(one, one.measured), one.target)
         for name, row in _rows(results).items()
         if len(row) == 1
         for store, one in row.items()

@@ -5,7 +5,7 @@ from threading import Barrier, BrokenBarrierError
 import pytest
 
 from benchmarks.growth.exponent import exponent
-from benchmarks.growth.naming import GROWTH, MISSED, named, split
+from benchmarks.growth.naming import MISSED, named, split
 from benchmarks.growth.ratio import ratios
 from benchmarks.growth.rest import calls, segments
 from benchmarks.growth.rows import Bound
@@ -14,7 +14,7 @@ from benchmarks.growth.targets import judged
 from benchmarks.growth.threads import timed
 from benchmarks.report.figure import Figure
 from benchmarks.report.results import Results
-from benchmarks.subjects import STORES
+from benchmarks.subjects import GROWTH, STORES
 
 SOCKETS = """\
 ESTAB 0 0 127.0.0.1:1 127.0.0.1:2 users:(("python",pid=12,fd=3)) cubic data_segs_out:7 lost:1
@@ -33,10 +33,7 @@ grpc_server_handled_total{grpc_method="Range",grpc_type="unary"} 3
 
 def _figures(row: str, **values: float) -> list[Figure]:
     sizes = {int(size[1:]): value for size, value in values.items()}
-    return [
-        Figure(subject=GROWTH, name=named(row, size), value=value, unit="ms")
-        for size, value in sizes.items()
-    ]
+    return [Figure(name=named(row, size), value=value, unit="ms") for size, value in sizes.items()]
 
 
 def test_the_exponent_is_between_the_two_largest_sizes() -> None:
@@ -84,7 +81,7 @@ def test_a_bound_with_a_base_is_of_the_ratio() -> None:
 
 
 def test_the_table_has_sizes_exponents_and_what_was_not_done() -> None:
-    late = Figure(subject=GROWTH, name=named("list", 10_000), value=60, unit=MISSED)
+    late = Figure(name=named("list", 10_000), value=60, unit=MISSED)
     figures = [*_figures("list", n100=1, n1000=10), late]
     lines = tables([Results("etcd", GROWTH, (0, 0), figures)]).splitlines()
     assert lines[0] == "| list | 100 | 1,000 | 10,000 | exponent |"

@@ -3,14 +3,14 @@
 import re
 from typing import Any
 
-from benchmarks.report.figure import BESIDE, Figure
+from benchmarks.report.figure import Figure
 from benchmarks.report.results import Results
 from benchmarks.report.tables import fill, parts
-from benchmarks.subjects import STORES
+from benchmarks.subjects import BESIDE, STORES
 
 
 def _figure(name: str, value: float, unit: str, **bounds: Any) -> Figure:
-    return Figure(subject="speed", name=name, value=value, unit=unit, **bounds)
+    return Figure(name=name, value=value, unit=unit, **bounds)
 
 
 def _of(store: str, *figures: Figure, subject: str = "speed") -> Results:
