@@ -9,6 +9,7 @@ from benchmarks import subjects
 from benchmarks.report import machine, tables
 from benchmarks.report.plot import plot
 from benchmarks.report.results import Results, merge, read
+from benchmarks.store_address import STORES
 
 
 def main() -> int:
@@ -27,9 +28,7 @@ def main() -> int:
 
 
 def _measured(options: argparse.Namespace) -> list[Results]:
-    return [
-        one for store in options.store or subjects.STORES for one in _measured_of(store, options)
-    ]
+    return [one for store in options.store or STORES for one in _measured_of(store, options)]
 
 
 def _measured_of(store: str, options: argparse.Namespace) -> Sequence[Results]:
@@ -48,7 +47,7 @@ def _measured_of(store: str, options: argparse.Namespace) -> Sequence[Results]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument(
-        "--store", action="append", choices=subjects.STORES, help="may be repeated; else all"
+        "--store", action="append", choices=STORES, help="may be repeated; else all"
     )
     parser.add_argument("--only", action="append", metavar="SUBJECT", help="may be repeated")
     parser.add_argument(
@@ -63,7 +62,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.show and not options.json:
         parser.error("--show needs --json FILE")
-    for store in options.store or subjects.STORES:
+    for store in options.store or STORES:
         if unknown := set(options.only or ()) - set(subjects.names(store)):
             known = ", ".join(subjects.names(store))
             parser.error(f"{store} has no {', '.join(unknown)}; there are {known}")

@@ -1,20 +1,19 @@
 """From a commit in one process to the callback in another."""
 
 import time
-from pathlib import Path
 
 from benchmarks.processes import Child, role
 from benchmarks.report.figure import Figure
 from benchmarks.roles import END
-from benchmarks.stores import scratch, started
+from benchmarks.store_address import StoreAddress
 
 SAMPLES = 600
 KEY = "bench/watched"
 
 
-def measure() -> list[Figure]:
-    with scratch() as folder, role("listener", folder, KEY) as listener:
-        sent = _update(folder, listener)
+def measure(address: StoreAddress) -> list[Figure]:
+    with role("listener", address, KEY) as listener:
+        sent = _update(address, listener)
         heard = _heard(listener)
     assert not sent.keys() - heard.keys(), "changes were merged: the machine is too busy"
     asked = tuple((heard[name] - moments[0]) / 1e6 for name, moments in sent.items())
@@ -26,10 +25,10 @@ def measure() -> list[Figure]:
     ]
 
 
-def _update(folder: Path, listener: Child) -> dict[str, tuple[int, int]]:
+def _update(address: StoreAddress, listener: Child) -> dict[str, tuple[int, int]]:
     """Return when each update began and returned."""
     sent: dict[str, tuple[int, int]] = {}
-    with started(folder) as locator:
+    with address.open() as locator:
         storage = locator.storage()
         storage.put(KEY, "")
         listener.line()

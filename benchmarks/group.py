@@ -10,7 +10,7 @@ from benchmarks.raw import connect
 from benchmarks.report.figure import Figure
 from benchmarks.rounds import ratio
 from benchmarks.statements import Trace, differences
-from benchmarks.stores import scratch, started
+from benchmarks.store_address import EMBEDDED, StoreAddress, scratch
 
 MEMBERS = 100
 GROUP = "workers"
@@ -34,7 +34,14 @@ class Members:
     def join(self, sessions: int) -> None:
         """Make them join in a number of *sessions*, unless they have."""
         if self._process is None:
-            self._process = role("members", self._directory, GROUP, MEMBERS, sessions, VALUE)
+            self._process = role(
+                "members",
+                StoreAddress(EMBEDDED, str(self._directory)),
+                GROUP,
+                MEMBERS,
+                sessions,
+                VALUE,
+            )
             self._process.line()
 
     def close(self) -> None:
@@ -47,7 +54,7 @@ class LibraryGroup:
 
     def __init__(self, directory: Path) -> None:
         self._members = Members(directory)
-        self._locator = started(directory)
+        self._locator = StoreAddress(EMBEDDED, str(directory)).open()
         self._membership = self._locator.group_membership(GROUP)
 
     def group(self, loops: int) -> Prepared:
@@ -102,7 +109,7 @@ class RawGroup:
         return self._execute(_MEMBERS, _PLACE).fetchall()
 
 
-def measure() -> list[Figure]:
+def measure(_: StoreAddress) -> list[Figure]:
     return [
         Figure(
             name="queries for members",

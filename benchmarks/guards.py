@@ -4,14 +4,12 @@ Each call of one kind is followed by one of the next, so that a slow spell of th
 """
 
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Callable
 
 from benchmarks.library import KEY, VALUE
 from benchmarks.report.figure import Figure, middle
-from benchmarks.stores import scratch, started
-from kip30 import PluginLocator, Storage, Version
+from benchmarks.store_address import StoreAddress
+from kip30 import Storage, Version
 
 _ROUNDS = 15
 _CALLS = 100
@@ -23,34 +21,17 @@ _PLAIN = "update"
 Call = Callable[[], object]
 
 
-class Server(Protocol):
-    """A server to measure on."""
-
-    store: str
-
-    def started(self, namespace: str) -> PluginLocator: ...
-
-
-def measure(*server: Server) -> list[Figure]:
-    """Measure on *server*, or on the embedded store if there is none."""
-    with _open(*server) as locator:
+def measure(address: StoreAddress) -> list[Figure]:
+    with address.open("guards") as locator:
         calls = _calls(locator.storage())
         _times(calls, _WARMUPS)
         rounds = [_times(calls, _CALLS) for _ in range(_ROUNDS)]
-    least = _AT_LEAST[server[0].store if server else "embedded"]
+    least = _AT_LEAST[address.store]
     return [
         figure
         for name, count in _GUARDED.items()
         for figure in _figures(name, rounds, at_least=least if count == 1 else None)
     ]
-
-
-@contextmanager
-def _open(*server: Server) -> Generator[PluginLocator]:
-    with scratch() as folder:
-        locator = server[0].started("guards") if server else started(folder)
-        with locator:
-            yield locator
 
 
 def _calls(storage: Storage[str]) -> dict[str, Call]:

@@ -2,18 +2,18 @@
 
 from benchmarks.processes import role
 from benchmarks.report.figure import Figure
-from benchmarks.stores import scratch
+from benchmarks.store_address import StoreAddress
 
 LISTENERS = 1000
 SECONDS = 10
 
 
-def measure() -> list[Figure]:
-    return [*_figures("1,000 keys", LISTENERS), *_figures("one key", 1)]
+def measure(address: StoreAddress) -> list[Figure]:
+    return [*_figures(address, "1,000 keys", LISTENERS), *_figures(address, "one key", 1)]
 
 
-def _figures(name: str, keys: int) -> list[Figure]:
-    with scratch() as folder, role("idler", folder, LISTENERS, keys, SECONDS) as child:
+def _figures(address: StoreAddress, name: str, keys: int) -> list[Figure]:
+    with address.fresh() as one, role("idler", one, LISTENERS, keys, SECONDS) as child:
         threads, mebibytes, seconds = map(float, child.line().text.split())
     return [
         _figure(f"threads more, {name}", threads, "threads", 10),

@@ -5,7 +5,7 @@ from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
-from benchmarks.stores import started
+from benchmarks.store_address import EMBEDDED, StoreAddress
 
 Operation = Callable[..., object]
 Prepared = tuple[Operation, Iterable[tuple[Any, ...]]]
@@ -20,7 +20,7 @@ class Library:
     """Operations on the embedded store in *directory*."""
 
     def __init__(self, directory: Path) -> None:
-        self._locator = started(directory)
+        self._locator = StoreAddress(EMBEDDED, str(directory)).open()
         self._storage = self._locator.storage()
         self._fresh = count()
         self._version = self._storage.put(KEY, VALUE)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.report.figure import Figure, middle
-from benchmarks.stores import scratch, started
+from benchmarks.store_address import StoreAddress
 from kip30 import PluginLocator
 from kip30.recipes import Lock
 
@@ -34,10 +34,10 @@ _SETTLE_SECONDS = 1.0
 _LEAST = 0.6
 
 
-def measure() -> list[Figure]:
-    with scratch() as folder, ExitStack() as stack:
-        locators = [stack.enter_context(started(folder / "state")) for _ in range(_CLIENTS)]
-        sides = uses(locators[0]) | {"raw": _of_sqlite(folder, stack)}
+def measure(address: StoreAddress) -> list[Figure]:
+    with ExitStack() as stack:
+        locators = [stack.enter_context(address.open()) for _ in range(_CLIENTS)]
+        sides = uses(locators[0]) | {"raw": _of_sqlite(address.directory, stack)}
         return [
             *free(sides, {"raw": _LEAST}),
             *handed_over("lock", holds(locators, fair=False)),

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.group import LibraryGroup, RawGroup
 from benchmarks.library import Library, Prepared
 from benchmarks.raw import Raw
-from benchmarks.stores import scratch
+from benchmarks.store_address import scratch
 
 SIDES: dict[str, dict[str, Any]] = {
     "storage": {"library": Library, "raw": Raw},

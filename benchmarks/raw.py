@@ -8,7 +8,7 @@ from itertools import count, repeat
 from pathlib import Path
 
 from benchmarks.library import KEY, MANY, VALUE, Prepared
-from benchmarks.stores import started
+from benchmarks.store_address import EMBEDDED, StoreAddress
 
 Place = tuple[int, bytes, bytes]
 
@@ -34,7 +34,7 @@ def connect(directory: Path, busy_seconds: float = 0) -> sqlite3.Connection:
 
     But the log is copied back by SQLite itself, when it has the size at which kip30 does so.
     """
-    started(directory).close()
+    StoreAddress(EMBEDDED, str(directory)).open().close()
     connection = sqlite3.connect(directory / "kip30.db", timeout=busy_seconds, isolation_level=None)
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")

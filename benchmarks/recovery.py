@@ -13,8 +13,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from benchmarks.stores import scratch, settings
-from benchmarks.subjects import EMBEDDED, STORES
+from benchmarks.store_address import EMBEDDED, STORES, StoreAddress, scratch
 from kip30.config import Written
 from kip30_conformance.fault_suites.mixed_claims import (
     MixedClaims,
@@ -45,7 +44,7 @@ class EmbeddedHarness(Harness):
 
     @override
     def settings(self) -> Mapping[str, Written]:
-        return settings(self._folder)
+        return StoreAddress(EMBEDDED, str(self._folder)).settings()
 
     @contextmanager
     @override

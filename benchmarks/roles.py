@@ -4,11 +4,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 
-from benchmarks.stores import started
+from benchmarks.store_address import StoreAddress
 from kip30 import Leadership, ValueChange
 
 END = "end"
@@ -17,16 +16,18 @@ END = "end"
 _SETTLE_SECONDS = 1.0
 
 
-def members(directory: str, group: str, number: str, sessions: str, data: str) -> None:
+def members(address: str, group: str, number: str, sessions: str, data: str) -> None:
     """Be *number* members in *sessions* sessions until the input ends."""
-    groups = [started(Path(directory)).group_membership(group) for _ in range(int(sessions))]
+    groups = [
+        StoreAddress.parse(address).open().group_membership(group) for _ in range(int(sessions))
+    ]
     for member in range(int(number)):
         groups[member % len(groups)].join(f"member-{member:03}", data)
     say("joined")
     sys.stdin.read()
 
 
-def listener(directory: str, key: str) -> None:
+def listener(address: str, key: str) -> None:
     """Listen to *key* until it is ``END``; then print each value and when it was heard."""
     heard: list[tuple[str | None, int]] = []
     ended = threading.Event()
@@ -36,7 +37,7 @@ def listener(directory: str, key: str) -> None:
         if change.value == END:
             ended.set()
 
-    with started(Path(directory)) as locator:
+    with StoreAddress.parse(address).open() as locator:
         locator.listener_registry().add_value_change_listener(key, hear)
         say("listening")
         ended.wait()
@@ -44,22 +45,22 @@ def listener(directory: str, key: str) -> None:
         say(value, moment)
 
 
-def candidate(directory: str, service: str, name: str) -> None:
+def candidate(address: str, service: str, name: str) -> None:
     """Be nominated until killed or the input ends, and print when elected."""
 
     def elected(leadership: Leadership) -> None:
         say("elected", time.monotonic_ns(), leadership.epoch)
 
-    with started(Path(directory)) as locator:
+    with StoreAddress.parse(address).open() as locator:
         locator.leader_election(service).nominate(name, "", on_elected=elected)
         say("nominated")
         sys.stdin.read()
 
 
-def idler(directory: str, listeners: str, keys: str, seconds: str) -> None:
+def idler(address: str, listeners: str, keys: str, seconds: str) -> None:
     """Add listeners to a number of keys; print their cost in threads, MiB and CPU seconds."""
     process = psutil.Process()
-    with started(Path(directory)) as locator:
+    with StoreAddress.parse(address).open() as locator:
         registry = locator.listener_registry()
         locator.storage().get("bench/0")
         threads, memory = process.num_threads(), process.memory_info().rss

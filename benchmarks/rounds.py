@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from benchmarks.report.figure import Figure
-from benchmarks.stores import scratch
+from benchmarks.store_address import scratch
 
 ROUNDS = 15
 _TIMING = ("--worker", "--quiet", "--warmups", "1", "--values", "15")

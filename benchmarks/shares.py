@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from benchmarks.processes import Child
 from benchmarks.report.figure import Figure
-from benchmarks.stores import scratch, settings
+from benchmarks.store_address import StoreAddress
 
 GROUPS = (2, 10)
 """Numbers of runners that divide the items."""
@@ -28,10 +28,8 @@ class _Share(NamedTuple):
     since: int
 
 
-def measure() -> list[Figure]:
-    with scratch() as folder:
-        chosen = settings(folder)
-        return [figure for runners in GROUPS for figure in _figures(chosen, runners)]
+def measure(address: StoreAddress) -> list[Figure]:
+    return [figure for runners in GROUPS for figure in _figures(address.settings(), runners)]
 
 
 def _figures(chosen: Mapping[str, str], runners: int) -> list[Figure]:

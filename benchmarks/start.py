@@ -10,7 +10,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 from typing import NamedTuple
 
 from benchmarks.report.figure import Figure
-from benchmarks.stores import scratch
+from benchmarks.store_address import StoreAddress, scratch
 
 ROUNDS = 30
 
@@ -33,7 +33,7 @@ class Cost(NamedTuple):
     computed: float
 
 
-def measure() -> list[Figure]:
+def measure(_: StoreAddress) -> list[Figure]:
     with scratch() as folder:
         environment = _compiling_to(folder)
         rounds = [_round(environment) for _ in range(ROUNDS + 1)][1:]

@@ -7,7 +7,7 @@ from benchmarks.raw import Raw
 from benchmarks.report.figure import Figure
 from benchmarks.rounds import ratio
 from benchmarks.statements import Trace, differences
-from benchmarks.stores import scratch
+from benchmarks.store_address import StoreAddress, scratch
 
 _AT_LEAST = {"get": 0.25, "fetch": 0.2, "put": 0.5}
 _LOOPS = {
@@ -23,7 +23,7 @@ _LOOPS = {
 }
 
 
-def measure() -> list[Figure]:
+def measure(_: StoreAddress) -> list[Figure]:
     prove_same_statements()
     return [
         figure

@@ -6,15 +6,14 @@ from functools import partial
 from importlib import import_module
 
 from benchmarks.report.figure import Figure
+from benchmarks.store_address import EMBEDDED, StoreAddress, scratch
+from kip30_conformance.servers import start
 
 BESIDE = "tooz"
 """Another library beside kip30."""
 GROWTH = "growth"
 REBALANCE = "rebalance"
 SCAN = "scan"
-
-EMBEDDED = "embedded"
-STORES = (EMBEDDED, "zookeeper", "etcd", "consul", "cassandra")
 
 _EMBEDDED = {
     "storage": "benchmarks.storage",
@@ -70,23 +69,27 @@ def of(store: str, rows: int | None = None) -> Generator[Measures]:
 
     *rows* is how many rows are read in bulk, and the largest size of growth and of groups.
     """
+    with _running(store) as address:
+        yield {
+            name: partial(_measure, module, address, **({"rows": rows} if name in _SIZED else {}))
+            for name, module in _OF[store].items()
+        }
+
+
+@contextmanager
+def _running(store: str) -> Generator[StoreAddress]:
     if store == EMBEDDED:
-        yield {name: _measuring(name, module, rows) for name, module in _EMBEDDED.items()}
+        with scratch() as folder:
+            yield StoreAddress(store, str(folder))
         return
+    with start(store) as ensemble:
+        address = StoreAddress.of(ensemble.settings())
+        address.open().close()  # which makes tables, where the store has such
+        yield address
+
+
+def _measure(module: str, address: StoreAddress, **sizes: int | None) -> list[Figure]:
     # Only what is measured needs its libraries.
-    place, servers = (import_module(f"benchmarks.remote.{one}") for one in ("place", "servers"))
-    with servers.running(store) as ensemble:
-        where = place.Place.of(ensemble)
-        where.started().close()  # which makes tables, where the store has such
-        yield {name: _measuring(name, module, rows, where) for name, module in _OF[store].items()}
-
-
-def _measuring(
-    name: str, module: str, rows: int | None, *where: object
-) -> Callable[[], list[Figure]]:
-    return partial(_measure, module, *where, **({"rows": rows} if name in _SIZED else {}))
-
-
-def _measure(module: str, *where: object, **sizes: int | None) -> list[Figure]:
-    figures: list[Figure] = import_module(module).measure(*where, **sizes)
-    return figures
+    measure: Callable[..., list[Figure]] = import_module(module).measure
+    with address.fresh() as one:
+        return measure(one, **sizes)

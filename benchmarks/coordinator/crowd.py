@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from typing_extensions import override
 
-from benchmarks.growth.spot import Spot
 from benchmarks.roles import say
+from benchmarks.store_address import StoreAddress
 from kip30 import PluginLocator
 from kip30.coordinator import GroupConfig
 from kip30_conformance.clients.item_coordinator import ItemCoordinator
@@ -87,8 +87,8 @@ class CrowdMember(ItemCoordinator):
         self._crowd.take(member_id, generation, len(self.held))
 
 
-def main(spot: str, namespace: str, session_seconds: str, count: str) -> None:
-    with Spot.parse(spot).started(namespace, float(session_seconds)) as locator:
+def main(address: str, namespace: str, session_seconds: str, count: str) -> None:
+    with StoreAddress.parse(address).open(namespace, float(session_seconds)) as locator:
         crowd = Crowd(locator, int(count))
         verbs: dict[str, Callable[..., None]] = {
             "start": crowd.start,

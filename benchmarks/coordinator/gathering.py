@@ -8,8 +8,8 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks.growth.rest import sent_by
-from benchmarks.growth.spot import Spot
 from benchmarks.processes import Child, role
+from benchmarks.store_address import StoreAddress
 
 PROCESSES = 10
 _MODULE = "benchmarks.coordinator.crowd"
@@ -53,11 +53,17 @@ class Gathering:
     """Processes with *each* members, and a spare one whose member comes and goes."""
 
     def __init__(
-        self, stack: ExitStack, spot: Spot, session_seconds: float, *, each: int, items: int
+        self,
+        stack: ExitStack,
+        address: StoreAddress,
+        session_seconds: float,
+        *,
+        each: int,
+        items: int,
     ) -> None:
         self.namespace = f"rebalance-{each}"
-        self._stack, self._spot, self._each, self._items = stack, spot, each, items
-        self._arguments = (spot, self.namespace, session_seconds, items)
+        self._stack, self._address, self._each, self._items = stack, address, each, items
+        self._arguments = (address, self.namespace, session_seconds, items)
         self._taken: dict[Child, Taken] = {}
         self._generation = 0
         self._rest = Spent(0, 0)
@@ -145,7 +151,7 @@ class Gathering:
         processes = [child.pid for child in self.children]
         times = [psutil.Process(one).cpu_times() for one in processes]
         cpu = 1e3 * sum(one.user + one.system for one in times)
-        return Spent(cpu, sent_by(self._spot, processes))
+        return Spent(cpu, sent_by(self._address, processes))
 
     def _await_shared(self) -> int:
         """Wait until all members share all items in one generation; return the last moment."""

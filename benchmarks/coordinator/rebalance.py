@@ -12,9 +12,8 @@ from typing import NamedTuple
 from benchmarks.coordinator.crowd import GROUP
 from benchmarks.coordinator.gathering import PROCESSES, Gathering, Round
 from benchmarks.growth.events import registrations
-from benchmarks.growth.spot import Spot
 from benchmarks.report.figure import Figure, middle
-from benchmarks.stores import scratch
+from benchmarks.store_address import StoreAddress
 from kip30.codecs import BYTES
 from kip30.coordinator.keys import GroupKeys
 
@@ -59,34 +58,31 @@ _TARGETS = {
 }
 
 
-def measure(place: tuple[str, str] | None = None, *, rows: int | None = None) -> list[Figure]:
-    """Measure the store at *place*, or an embedded one, up to groups of *rows* members."""
-    if place:
-        return list(_figures(Spot(*place), rows))
-    with scratch() as folder:
-        return list(_figures(Spot("embedded", str(folder)), rows))
+def measure(address: StoreAddress, *, rows: int | None = None) -> list[Figure]:
+    """Measure the store at *address*, up to groups of *rows* members."""
+    return list(_figures(address, rows))
 
 
-def _figures(spot: Spot, most: int | None) -> Iterator[Figure]:
-    event = registrations(spot, 1)["value listeners: latency"]
+def _figures(address: StoreAddress, most: int | None) -> Iterator[Figure]:
+    event = registrations(address, 1)["value listeners: latency"]
     for size in SIZES:
         if size.members > (most or size.members) or (
-            spot.store == "cassandra" and size.members > max(_TARGETS[spot.store].most_ms)
+            address.store == "cassandra" and size.members > max(_TARGETS[address.store].most_ms)
         ):
             break
         with ExitStack() as stack:
-            group = Gathering(stack, spot, SESSION_SECONDS, each=size.each, items=size.items)
+            group = Gathering(stack, address, SESSION_SECONDS, each=size.each, items=size.items)
             yield from _at_rest(group, size)
-            floor = _WRITES * event + _reading(spot, group.namespace)
+            floor = _WRITES * event + _reading(address, group.namespace)
             yield Figure.median(f"floor of a round, {size.members:,} members", [floor], "ms")
-            yield from _rounds(spot, group, size, floor)
-            yield from _kills(spot, group, size)
+            yield from _rounds(address, group, size, floor)
+            yield from _kills(address, group, size)
 
 
-def _reading(spot: Spot, namespace: str) -> float:
+def _reading(address: StoreAddress, namespace: str) -> float:
     """Return the median ms of reading the whole group."""
     taken: list[float] = []
-    with spot.started(namespace, SESSION_SECONDS) as locator:
+    with address.open(namespace, SESSION_SECONDS) as locator:
         group = locator.group_membership(GroupKeys(GROUP).group, BYTES)
         for _ in range(7):
             began = time.perf_counter()
@@ -114,12 +110,12 @@ def _at_rest(group: Gathering, size: Size) -> Iterator[Figure]:
     yield Figure.median(f"at rest, {members}: memory of each", [held.memory / size.members], "MiB")
 
 
-def _rounds(spot: Spot, group: Gathering, size: Size, floor: float) -> Iterator[Figure]:
+def _rounds(address: StoreAddress, group: Gathering, size: Size, floor: float) -> Iterator[Figure]:
     taken: dict[str, list[Round]] = {"joins": [], "leaves": []}
     for _ in range(size.rounds):
         taken["joins"].append(group.join())
         taken["leaves"].append(group.leave())
-    targets = _TARGETS[spot.store]
+    targets = _TARGETS[address.store]
     for cause, those in taken.items():
         walls = [one.wall for one in those]
         name = f"a member {cause}, {size.members:,} members"
@@ -127,23 +123,23 @@ def _rounds(spot: Spot, group: Gathering, size: Size, floor: float) -> Iterator[
         yield Figure.median(
             f"{name}: over the floor", [one / floor for one in walls], "x", at_most=over
         )
-        yield Figure.median(name, walls, "ms", at_most=_most_ms(spot, size))
+        yield Figure.median(name, walls, "ms", at_most=_most_ms(address, size))
         yield Figure.median(f"{name}: CPU of all", [one.spent.cpu for one in those], "ms")
-        if not spot.embedded:
+        if not address.is_embedded:
             yield Figure.median(
                 f"{name}: requests of all", [one.spent.requests for one in those], "requests"
             )
 
 
-def _most_ms(spot: Spot, size: Size) -> float | None:
+def _most_ms(address: StoreAddress, size: Size) -> float | None:
     """Return how many ms a round may take; on a store that is polled, a few polls."""
-    if spot.store == "cassandra" and size.members == PROCESSES:
-        with spot.started() as locator:
+    if address.store == "cassandra" and size.members == PROCESSES:
+        with address.open() as locator:
             return _WRITES * locator.backend.limits.observe_seconds * 1e3 + _LOOK_SLACK_MS
-    return _TARGETS[spot.store].most_ms.get(size.members)
+    return _TARGETS[address.store].most_ms.get(size.members)
 
 
-def _kills(spot: Spot, group: Gathering, size: Size) -> Iterator[Figure]:
+def _kills(address: StoreAddress, group: Gathering, size: Size) -> Iterator[Figure]:
     for who, leader in (("the leader", True), ("another member", False)):
         name = f"kill -9 of {who}'s process to stable, {size.members:,} members"
         samples = []
@@ -151,11 +147,11 @@ def _kills(spot: Spot, group: Gathering, size: Size) -> Iterator[Figure]:
             samples.append(group.kill(leader=leader))
             group.refill()
         # The target is of a group of ten: a larger one is to be stable as soon after the session.
-        target = _TARGETS[spot.store].killed if leader and size.members == PROCESSES else None
-        if spot.embedded:
+        target = _TARGETS[address.store].killed if leader and size.members == PROCESSES else None
+        if address.is_embedded:
             yield Figure.median(name, samples, "ms", at_most=target)
             continue
-        session = SESSION_SECONDS * (1 + _LOCK_DELAY.get(spot.store, 0)) * 1e3
+        session = SESSION_SECONDS * (1 + _LOCK_DELAY.get(address.store, 0)) * 1e3
         yield Figure.median(
             name, [one / session for one in samples], "x session timeout", at_most=target
         )

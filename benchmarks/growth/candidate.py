@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from typing_extensions import override
 
-from benchmarks.growth.spot import Spot
 from benchmarks.roles import say
+from benchmarks.store_address import StoreAddress
 from kip30.recipes import FencedGrip, Lock
 
 SERVICE = "crowded"
@@ -36,9 +36,9 @@ class Candidate(ABC):
 
 
 class LibraryCandidate(Candidate):
-    def __init__(self, spot: Spot, number: int) -> None:
+    def __init__(self, address: StoreAddress, number: int) -> None:
         super().__init__(number)
-        self._locator = spot.started("candidates")
+        self._locator = address.open("candidates")
         self._election = self._locator.leader_election(SERVICE)
         self._name = f"candidate-{number:04}"
 
@@ -56,9 +56,9 @@ class LockCandidate(Candidate):
 
     fair = False
 
-    def __init__(self, spot: Spot, number: int) -> None:
+    def __init__(self, address: StoreAddress, number: int) -> None:
         super().__init__(number)
-        self._locator = spot.started("candidates")
+        self._locator = address.open("candidates")
         self._lock = Lock(self._locator, SERVICE, fair=self.fair)
         self._grip: FencedGrip | None = None
 
@@ -83,12 +83,13 @@ class FairLockCandidate(LockCandidate):
 class KazooCandidate(Candidate):
     """A thread that waits for kazoo's lock."""
 
-    def __init__(self, spot: Spot, number: int) -> None:
-        from benchmarks.remote.place import Place  # noqa: PLC0415  only where it is installed
-        from benchmarks.remote.zookeeper.client import connected  # noqa: PLC0415  the same
+    def __init__(self, address: StoreAddress, number: int) -> None:
+        from benchmarks.remote.zookeeper.client import (  # noqa: PLC0415  only where it is installed
+            connected,
+        )
 
         super().__init__(number)
-        self._lock = connected(Place(spot.store, spot.where)).Lock(f"/{SERVICE}")
+        self._lock = connected(address).Lock(f"/{SERVICE}")
 
     @override
     def campaign(self) -> None:
@@ -103,7 +104,7 @@ class KazooCandidate(Candidate):
         self.tell("elected")
 
 
-_SIDES: dict[str, Callable[[Spot, int], Candidate]] = {
+_SIDES: dict[str, Callable[[StoreAddress, int], Candidate]] = {
     "election": LibraryCandidate,
     "lock": LockCandidate,
     "fair lock": FairLockCandidate,
@@ -111,9 +112,9 @@ _SIDES: dict[str, Callable[[Spot, int], Candidate]] = {
 }
 
 
-def main(side: str, spot: str, first: str, number: str) -> None:
+def main(side: str, address: str, first: str, number: str) -> None:
     numbers = range(int(first), int(first) + int(number))
-    candidates = {one: _SIDES[side](Spot.parse(spot), one) for one in numbers}
+    candidates = {one: _SIDES[side](StoreAddress.parse(address), one) for one in numbers}
     for candidate in candidates.values():
         candidate.campaign()
     candidates[int(first)].tell("ready")

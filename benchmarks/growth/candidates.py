@@ -11,9 +11,9 @@ from typing import TypeVar
 import psutil
 
 from benchmarks.growth.rest import segments
-from benchmarks.growth.spot import Spot
 from benchmarks.processes import Child, role
 from benchmarks.report.figure import middle
+from benchmarks.store_address import StoreAddress
 
 NEXT = {
     side: f"{side}: from giving up to the next one" for side in ("election", "lock", "fair lock")
@@ -29,25 +29,27 @@ _PATIENCE_SECONDS = 100.0
 T = TypeVar("T")
 
 
-def hand_over(spot: Spot, size: int, sides: tuple[str, ...] = tuple(NEXT)) -> dict[str, float]:
+def hand_over(
+    address: StoreAddress, size: int, sides: tuple[str, ...] = tuple(NEXT)
+) -> dict[str, float]:
     """Return ms from giving up to the next one's callback, and what all clients spent for that.
 
     On ZooKeeper the same is measured of kazoo's lock.
     """
     values: dict[str, float] = {}
     for side in sides:
-        values |= _measured(side, spot, size)
-    if spot.store == "zookeeper":
-        kazoo = _measured("kazoo", spot, size)
+        values |= _measured(side, address, size)
+    if address.store == "zookeeper":
+        kazoo = _measured("kazoo", address, size)
         values |= kazoo
         of_kazoo = kazoo["kazoo: from giving up to the next one"]
         values |= {OVER_KAZOO[side]: values[NEXT[side]] / of_kazoo for side in sides}
     return values
 
 
-def _measured(side: str, spot: Spot, size: int) -> dict[str, float]:
+def _measured(side: str, address: StoreAddress, size: int) -> dict[str, float]:
     with ExitStack() as stack:
-        crowd = _Crowd(stack, side, spot, size)
+        crowd = _Crowd(stack, side, address, size)
         rest, waits = crowd.spent(lambda: time.sleep(_REST_SECONDS)), list[float]()
         spent = crowd.spent(lambda: waits.extend(crowd.hand_over() for _ in range(ROUNDS)))
     name, share = f"{side}: from giving up to the next one", spent["s"] / rest["s"]
@@ -61,14 +63,14 @@ def _measured(side: str, spot: Spot, size: int) -> dict[str, float]:
 class _Crowd:
     """Some processes with *size* candidates in all, each with a session of its own."""
 
-    def __init__(self, stack: ExitStack, side: str, spot: Spot, size: int) -> None:
+    def __init__(self, stack: ExitStack, side: str, address: StoreAddress, size: int) -> None:
         self._children = list[Child]()
         self._each = -(-size // _PROCESSES)
         # The moments, in nanoseconds, at which each candidate was elected and resigned last.
         self._told = dict[tuple[str, int], int]()
         for first in range(0, size, self._each):
             number = min(self._each, size - first)
-            child = role(side, spot, first, number, module="benchmarks.growth.candidate")
+            child = role(side, address, first, number, module="benchmarks.growth.candidate")
             self._children.append(stack.enter_context(child))
             self._until(partial(self._told.get, ("ready", first)))
         self._leader = self._next_leader()

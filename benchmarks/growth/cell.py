@@ -4,11 +4,11 @@ import json
 import sys
 
 from benchmarks.growth.rows import ROWS
-from benchmarks.growth.spot import Spot
+from benchmarks.store_address import StoreAddress
 
 
-def main(row: str, spot: str, size: str) -> None:
-    print(json.dumps(ROWS[row].measure(Spot.parse(spot), int(size))))
+def main(row: str, address: str, size: str) -> None:
+    print(json.dumps(ROWS[row].measure(StoreAddress.parse(address), int(size))))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from queue import Queue
 from typing import Any
 
-from benchmarks.growth.spot import Spot
 from benchmarks.growth.writer import PLACE, key, writing
 from benchmarks.processes import Child
 from benchmarks.report.figure import middle
+from benchmarks.store_address import StoreAddress
 from kip30 import PluginLocator
 
 EVENTS = 10
@@ -20,19 +20,19 @@ Heard = Queue[int]
 Listen = Callable[[PluginLocator, Callable[[Any], None]], object]
 
 
-def members(spot: Spot, size: int) -> dict[str, float]:
+def members(address: StoreAddress, size: int) -> dict[str, float]:
     """Return the cost of a join or leave, and of reading the group once, in ms."""
-    return _told(spot, "members", size, _to_group, _reading)
+    return _told(address, "members", size, _to_group, _reading)
 
 
-def keys(spot: Spot, size: int) -> dict[str, float]:
-    return _told(spot, "keys", size, _to_keys, _listing)
+def keys(address: StoreAddress, size: int) -> dict[str, float]:
+    return _told(address, "keys", size, _to_keys, _listing)
 
 
-def updates(spot: Spot, size: int) -> dict[str, float]:
+def updates(address: StoreAddress, size: int) -> dict[str, float]:
     """Return the CPU that an update costs a listener of keys, which it does not notify."""
     name = f"updates-{size}"
-    with writing(spot, name, "values", size) as writer, spot.started(name) as locator:
+    with writing(address, name, "values", size) as writer, address.open(name) as locator:
         _ready(writer)
         _to_keys(locator, lambda _: None)
         rest = _rest()
@@ -40,10 +40,10 @@ def updates(spot: Spot, size: int) -> dict[str, float]:
     return {"value update: CPU of a key-set listener": max(spent / EVENTS, 0)}
 
 
-def registrations(spot: Spot, size: int) -> dict[str, float]:
+def registrations(address: StoreAddress, size: int) -> dict[str, float]:
     """Return ms for each of *size* value listeners, and from an update to the callback."""
     name, heard = f"values-{size}", Heard()
-    with writing(spot, name, "values", size) as writer, spot.started(name) as locator:
+    with writing(address, name, "values", size) as writer, address.open(name) as locator:
         _ready(writer)
         add = locator.listener_registry().add_value_change_listener
         began = time.perf_counter()
@@ -56,11 +56,15 @@ def registrations(spot: Spot, size: int) -> dict[str, float]:
 
 
 def _told(
-    spot: Spot, kind: str, size: int, listen: Listen, read: Callable[[PluginLocator], object]
+    address: StoreAddress,
+    kind: str,
+    size: int,
+    listen: Listen,
+    read: Callable[[PluginLocator], object],
 ) -> dict[str, float]:
     what = {"members": "join or leave", "keys": "put or delete"}[kind]
     name, heard, waits = f"{kind}-{size}", Heard(), list[float]()
-    with writing(spot, name, kind, size) as writer, spot.started(name) as locator:
+    with writing(address, name, kind, size) as writer, address.open(name) as locator:
         _ready(writer)
         kept = listen(locator, lambda _: heard.put(time.monotonic_ns()))
         rest = _rest()

@@ -10,35 +10,34 @@ from contextlib import suppress
 
 from benchmarks.growth.naming import FAILED, MISSED, named
 from benchmarks.growth.rows import BOUNDS, ROWS, sizes
-from benchmarks.growth.spot import Spot
 from benchmarks.growth.targets import judged
 from benchmarks.report.figure import Figure
-from benchmarks.stores import scratch
+from benchmarks.store_address import StoreAddress
 
 _MOST = 10_000
 _AT_REST = {"CPU": "ms/s", "segments": "segments/s"}
 
 
-def measure(place: tuple[str, str] | None = None, *, rows: int | None = None) -> list[Figure]:
-    """Measure the store at *place*, or an embedded one, up to sizes of *rows*."""
-    return [one for row in ROWS for one in _row(row, place, rows or _MOST)]
+def measure(address: StoreAddress, *, rows: int | None = None) -> list[Figure]:
+    """Measure the store at *address*, up to sizes of *rows*."""
+    return [one for row in ROWS for one in _row(row, address, rows or _MOST)]
 
 
-def _row(row: str, place: tuple[str, str] | None, most: int) -> list[Figure]:
-    store = place[0] if place else "embedded"
+def _row(row: str, address: StoreAddress, most: int) -> list[Figure]:
     figures: list[Figure] = []
-    for size in sizes(row, store, most):
-        new = list(_cell(row, place, size))
+    for size in sizes(row, address.store, most):
+        new = list(_cell(row, address, size))
         figures += new
         if any(one.unit in {MISSED, FAILED} for one in new):
             break  # a larger size would not be done either
-    return judged(store, figures, BOUNDS)
+    return judged(address.store, figures, BOUNDS)
 
 
-def _cell(row: str, place: tuple[str, str] | None, size: int) -> Iterator[Figure]:
+def _cell(row: str, address: StoreAddress, size: int) -> Iterator[Figure]:
     print(f"measuring: growth, {row}, {size}", file=sys.stderr)
     try:
-        values = _values(row, place, size)
+        with address.fresh() as one:
+            values = _run(row, one, size)
     except subprocess.TimeoutExpired as error:
         yield Figure(name=named(row, size), value=error.timeout, unit=MISSED)
         return
@@ -49,15 +48,8 @@ def _cell(row: str, place: tuple[str, str] | None, size: int) -> Iterator[Figure
         yield Figure(name=named(name, size), value=value, unit=_unit(name))
 
 
-def _values(row: str, place: tuple[str, str] | None, size: int) -> dict[str, float]:
-    if place:
-        return _run(row, Spot(*place), size)
-    with scratch() as folder:
-        return _run(row, Spot("embedded", str(folder)), size)
-
-
-def _run(row: str, spot: Spot, size: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.growth.cell", row, str(spot), str(size)]
+def _run(row: str, address: StoreAddress, size: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.growth.cell", row, str(address), str(size)]
     values: dict[str, float] = json.loads(_output(command, ROWS[row].deadline_seconds))
     return values
 

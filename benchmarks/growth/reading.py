@@ -5,29 +5,29 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from benchmarks.growth.spot import Spot
 from benchmarks.growth.writer import PLACE, fill, join
 from benchmarks.raw import connect
 from benchmarks.report.figure import middle
+from benchmarks.store_address import StoreAddress
 
 _TIMES = 5
 _NAMES = "SELECT name FROM kv WHERE namespace = ? ORDER BY name"
 
 
-def names(spot: Spot, size: int) -> dict[str, float]:
+def names(address: StoreAddress, size: int) -> dict[str, float]:
     """Return the time of a list in ms, and over that of the raw client."""
-    with spot.started(f"names-{size}") as locator:
+    with address.open(f"names-{size}") as locator:
         storage = locator.storage()
         fill(storage, size)
         ours = _milliseconds(lambda: list(storage.list(PLACE)))
-        theirs = _embedded(spot) if spot.embedded else _remote(spot, size)
+        theirs = _embedded(address) if address.is_embedded else _remote(address, size)
     return {"list": ours, "list: over raw": ours / theirs}
 
 
-def group(spot: Spot, size: int) -> dict[str, float]:
-    with spot.started(f"group-{size}") as locator:
+def group(address: StoreAddress, size: int) -> dict[str, float]:
+    with address.open(f"group-{size}") as locator:
         one = locator.group_membership(PLACE)
-        join(one, size, spot)
+        join(one, size, address)
         read = _milliseconds(one.membership)
         began = time.perf_counter()
         one.close()
@@ -35,25 +35,24 @@ def group(spot: Spot, size: int) -> dict[str, float]:
     return {"membership()": read, "GroupMembership.close()": closed * 1e3}
 
 
-def _embedded(spot: Spot) -> float:
-    with closing(connect(spot.directory)) as connection:
+def _embedded(address: StoreAddress) -> float:
+    with closing(connect(address.directory)) as connection:
         return _milliseconds(lambda: connection.execute(_NAMES, (PLACE.encode(),)).fetchall())
 
 
-def _remote(spot: Spot, size: int) -> float:
-    with closing(raw_side(spot)) as raw:
+def _remote(address: StoreAddress, size: int) -> float:
+    with closing(raw_side(address)) as raw:
         for number in range(size):
             raw.put(f"{number:06}")
         assert len(raw.names()) >= size
         return _milliseconds(raw.names)
 
 
-def raw_side(spot: Spot) -> Any:
+def raw_side(address: StoreAddress) -> Any:
     """Open the raw client, which only servers have."""
-    from benchmarks.remote.place import Place  # noqa: PLC0415  as in Spot
-    from benchmarks.remote.sides import side  # noqa: PLC0415
+    from benchmarks.remote.sides import side  # noqa: PLC0415  the embedded store needs none
 
-    return side("raw", Place(spot.store, spot.where))
+    return side("raw", address)
 
 
 def _milliseconds(call: Callable[[], object]) -> float:

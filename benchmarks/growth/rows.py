@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.growth import candidates, events, reading, rest, threads
-from benchmarks.growth.spot import Spot
-from benchmarks.subjects import EMBEDDED
+from benchmarks.store_address import EMBEDDED, StoreAddress
 
 SIZES = (10, 100, 1_000, 10_000)
 _STOPS_AT = {"consul": 1_000, "cassandra": 1_000}
@@ -18,7 +17,7 @@ _KNOWN = (EMBEDDED, "etcd", "zookeeper")
 class Row(NamedTuple):
     """*measure* returns values by name, for a size."""
 
-    measure: Callable[[Spot, int], dict[str, float]]
+    measure: Callable[[StoreAddress, int], dict[str, float]]
     deadline_seconds: float
     sizes: Sequence[int] = SIZES
 

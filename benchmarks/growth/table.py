@@ -6,7 +6,7 @@ from benchmarks.growth.exponent import exponent
 from benchmarks.growth.naming import FAILED, MISSED, split
 from benchmarks.report.figure import Figure
 from benchmarks.report.results import Results
-from benchmarks.subjects import STORES
+from benchmarks.store_address import STORES
 from kip30_conformance.report.markdown import table
 
 _NONE = "No figures yet."

@@ -8,41 +8,41 @@ from functools import partial
 from threading import Barrier, BrokenBarrierError
 
 from benchmarks.growth.reading import raw_side
-from benchmarks.growth.spot import Spot
 from benchmarks.library import VALUE
 from benchmarks.raw import Raw
 from benchmarks.report.figure import middle
+from benchmarks.store_address import StoreAddress
 
 _PUTS = 1600
 _ROUNDS = 3
 _BUSY_SECONDS = 60.0
 
 
-def puts(spot: Spot, threads: int) -> dict[str, float]:
+def puts(address: StoreAddress, threads: int) -> dict[str, float]:
     """Return puts a second, and over those of the raw client."""
-    if spot.embedded:
-        ours = _library(spot, threads)
-        ratio = ours / _sqlite(spot, threads)
+    if address.is_embedded:
+        ours = _library(address, threads)
+        ratio = ours / _sqlite(address, threads)
     else:
         # In turn, and after a first round: whichever side begins is the slower one.
-        rounds = list(_in_turn(spot, threads))[1:]
+        rounds = list(_in_turn(address, threads))[1:]
         ours = middle(one for one, _ in rounds)
         ratio = middle(one / other for one, other in rounds)
     return {"threads that put: rate": ours, "threads that put: over raw": ratio}
 
 
-def _library(spot: Spot, threads: int) -> float:
-    with spot.started(f"threads-{threads}") as locator:
+def _library(address: StoreAddress, threads: int) -> float:
+    with address.open(f"threads-{threads}") as locator:
         storage = locator.storage()
         return _rate(threads, lambda one, at: storage.put(f"many/{one}-{at}", VALUE))
 
 
-def _in_turn(spot: Spot, threads: int) -> Iterator[tuple[float, float]]:
+def _in_turn(address: StoreAddress, threads: int) -> Iterator[tuple[float, float]]:
     """One connection for all threads; on Consul one each, for http.client has no more."""
-    with spot.started(f"threads-{threads}") as locator, ExitStack() as stack:
+    with address.open(f"threads-{threads}") as locator, ExitStack() as stack:
         storage = locator.storage()
-        number = threads if spot.store == "consul" else 1
-        raws = [stack.enter_context(closing(raw_side(spot))) for _ in range(number)]
+        number = threads if address.store == "consul" else 1
+        raws = [stack.enter_context(closing(raw_side(address))) for _ in range(number)]
 
         def ours(turn: int, one: int, at: int) -> None:
             storage.put(f"many/{turn}-{one}-{at}", VALUE)
@@ -65,11 +65,11 @@ def _rate(threads: int, put: Callable[[int, int], object]) -> float:
     return timed(threads, run)
 
 
-def _sqlite(spot: Spot, threads: int) -> float:
+def _sqlite(address: StoreAddress, threads: int) -> float:
     """A connection for each thread, with SQLite's own busy handler."""
 
     def run(_: int, ready: Barrier) -> None:
-        with closing(Raw(spot.directory / "raw", _BUSY_SECONDS)) as raw:
+        with closing(Raw(address.directory / "raw", _BUSY_SECONDS)) as raw:
             put, arguments = raw.put(_PUTS // threads)
             ready.wait()
             for one in arguments:

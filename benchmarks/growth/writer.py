@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 
-from benchmarks.growth.spot import Spot
 from benchmarks.library import VALUE
 from benchmarks.processes import Child, role
 from benchmarks.roles import say
+from benchmarks.store_address import StoreAddress
 from kip30 import GroupMembership, PluginLocator, Storage
 
 PLACE = "grown"
@@ -25,9 +25,9 @@ _JOINING = 8
 Change = Callable[[], object]
 
 
-def writing(spot: Spot, namespace: str, kind: str, size: int) -> Child:
+def writing(address: StoreAddress, namespace: str, kind: str, size: int) -> Child:
     """Start the process."""
-    return role(str(spot), namespace, kind, size, module="benchmarks.growth.writer")
+    return role(str(address), namespace, kind, size, module="benchmarks.growth.writer")
 
 
 def fill(storage: Storage[str], size: int) -> None:
@@ -37,10 +37,10 @@ def fill(storage: Storage[str], size: int) -> None:
         storage.put_many({key(number): VALUE for number in some})
 
 
-def join(group: GroupMembership[str], size: int, spot: Spot) -> None:
+def join(group: GroupMembership[str], size: int, address: StoreAddress) -> None:
     """Let *size* members join."""
     ids = [f"member-{number:06}" for number in range(size)]
-    with ThreadPoolExecutor(1 if spot.embedded else _JOINING) as pool:
+    with ThreadPoolExecutor(1 if address.is_embedded else _JOINING) as pool:
         for joined in [pool.submit(group.join, one, VALUE) for one in ids]:
             joined.result()
 
@@ -49,19 +49,19 @@ def key(number: int) -> str:
     return f"{PLACE}/{number:06}"
 
 
-def _members(spot: Spot, locator: PluginLocator, size: int) -> Iterable[Change]:
+def _members(address: StoreAddress, locator: PluginLocator, size: int) -> Iterable[Change]:
     group = locator.group_membership(PLACE)
-    join(group, size, spot)
+    join(group, size, address)
     return cycle([lambda: group.join("one-more", VALUE), lambda: group.leave("one-more")])
 
 
-def _keys(_: Spot, locator: PluginLocator, size: int) -> Iterable[Change]:
+def _keys(_: StoreAddress, locator: PluginLocator, size: int) -> Iterable[Change]:
     storage, one = locator.storage(), f"{PLACE}/one-more"
     fill(storage, size)
     return cycle([lambda: storage.put(one, VALUE), lambda: storage.delete(one)])
 
 
-def _values(_: Spot, locator: PluginLocator, size: int) -> Iterable[Change]:
+def _values(_: StoreAddress, locator: PluginLocator, size: int) -> Iterable[Change]:
     storage = locator.storage()
     fill(storage, size)
     return cycle([lambda: storage.update(key(0), VALUE), lambda: storage.update(key(0), "")])
@@ -70,10 +70,10 @@ def _values(_: Spot, locator: PluginLocator, size: int) -> Iterable[Change]:
 _KINDS = {"members": _members, "keys": _keys, "values": _values}
 
 
-def main(spot: str, namespace: str, kind: str, size: str) -> None:
+def main(address: str, namespace: str, kind: str, size: str) -> None:
     """Say when each change began."""
-    where = Spot.parse(spot)
-    with where.started(namespace) as locator:
+    where = StoreAddress.parse(address)
+    with where.open(namespace) as locator:
         changes = _KINDS[kind](where, locator, int(size))
         say("ready")
         for _, change in zip(sys.stdin, changes, strict=False):

@@ -1,21 +1,17 @@
 """`ScanDriver.scan` on one thread, against the bare client sending the same requests."""
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from benchmarks import stores
 from benchmarks.pipeline.dataset import fill
 from benchmarks.pipeline.replay import RawScan
 from benchmarks.pipeline.timing import Spent, both_spent
 from benchmarks.report.figure import Figure
-from kip30 import PluginLocator
+from benchmarks.store_address import StoreAddress
 from kip30.driver.scanning import Position, ScanDriver, Span
 from kip30.runtime.resolution import scanner
-
-if TYPE_CHECKING:
-    from benchmarks.remote.place import Place
 
 ROUNDS = 5
 SPAN_ROWS = 20_000
@@ -36,38 +32,25 @@ class Plan(NamedTuple):
         return sum(len(page.keys) for page in pages)
 
 
-def measure(place: "Place | None" = None, rows: int | None = None) -> list[Figure]:
-    """Measure the store at *place*, the embedded one if there is none, with *rows* rows."""
-    name = place.store if place else "embedded"
-    number = rows or _FEWER.get(name, _ROWS)
-    with _settings(place) as settings:
-        with PluginLocator().startup(settings) as locator:
-            fill(locator, number)
-        with scanner(settings) as store, closing(_raw(place)) as raw:
-            at = store.position()
-            plan = Plan(store, at, list(store.plan(at, SPAN_ROWS)))
-            with raw.recording():
-                _check(plan.read(), number)
-            _check(raw.read(), number)
-            return _figures(
-                [both_spent(plan.read, raw.read, turn) for turn in range(ROUNDS)], number
-            )
+def measure(address: StoreAddress, rows: int | None = None) -> list[Figure]:
+    """Measure the store at *address*, with *rows* rows."""
+    number = rows or _FEWER.get(address.store, _ROWS)
+    with address.open(_NAMESPACE) as locator:
+        fill(locator, number)
+    with scanner(address.settings(_NAMESPACE)) as store, closing(_raw(address)) as raw:
+        at = store.position()
+        plan = Plan(store, at, list(store.plan(at, SPAN_ROWS)))
+        with raw.recording():
+            _check(plan.read(), number)
+        _check(raw.read(), number)
+        return _figures([both_spent(plan.read, raw.read, turn) for turn in range(ROUNDS)], number)
 
 
-@contextmanager
-def _settings(place: "Place | None") -> Generator[Mapping[str, str]]:
-    if place is not None:
-        yield place.settings(_NAMESPACE)
-        return
-    with stores.scratch() as folder:
-        yield stores.settings(folder)
-
-
-def _raw(place: "Place | None") -> RawScan:
-    if place is None:
+def _raw(address: StoreAddress) -> RawScan:
+    if address.is_embedded:
         embedded: RawScan = import_module("benchmarks.pipeline.embedded").EmbeddedScan()
         return embedded
-    opened: RawScan = import_module(f"benchmarks.remote.{place.store}.scan").BareScan(place)
+    opened: RawScan = import_module(f"benchmarks.remote.{address.store}.scan").BareScan(address)
     return opened
 
 

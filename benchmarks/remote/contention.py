@@ -4,9 +4,9 @@ import time
 from contextlib import ExitStack
 
 from benchmarks.processes import Child
-from benchmarks.remote.place import Place
 from benchmarks.remote.roles import started
 from benchmarks.report.figure import Figure
+from benchmarks.store_address import StoreAddress
 
 EACH = 20
 _AT_ONCE = 4
@@ -14,10 +14,10 @@ _KINDS = ("campaign", "join")
 _AT_MOST_SECONDS = 10.0
 
 
-def measure(place: Place) -> list[Figure]:
+def measure(address: StoreAddress) -> list[Figure]:
     """Measure until all processes are done; an error in one of them ends it, and this."""
     with ExitStack() as stack:
-        crowd = _crowd(stack, place)
+        crowd = _crowd(stack, address)
         began = time.monotonic_ns()
         for child in crowd:
             child.say("go")
@@ -31,13 +31,13 @@ def measure(place: Place) -> list[Figure]:
     ]
 
 
-def _crowd(stack: ExitStack, place: Place) -> list[Child]:
+def _crowd(stack: ExitStack, address: StoreAddress) -> list[Child]:
     """Return processes that are connected and wait for a word."""
     kinds = [(kind, number) for number in range(EACH) for kind in _KINDS]
     crowd: list[Child] = []
     for at in range(0, len(kinds), _AT_ONCE):
         some = [
-            stack.enter_context(started("contender", place, *one))
+            stack.enter_context(started("contender", address, *one))
             for one in kinds[at : at + _AT_ONCE]
         ]
         for child in some:

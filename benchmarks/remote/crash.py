@@ -6,9 +6,9 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from benchmarks.processes import Child
-from benchmarks.remote.place import Place
 from benchmarks.remote.roles import started
 from benchmarks.report.figure import Figure, middle
+from benchmarks.store_address import StoreAddress
 
 ROUNDS = 5
 _SLACK = 1.15
@@ -35,10 +35,10 @@ def lasting(store: str) -> Wait:
     return _WAITS.get(store, Wait())
 
 
-def measure(place: Place) -> list[Figure]:
-    wait = lasting(place.store)
+def measure(address: StoreAddress) -> list[Figure]:
+    wait = lasting(address.store)
     with ExitStack() as stack:
-        seconds = tuple(_handovers(place, wait.session_seconds, stack))
+        seconds = tuple(_handovers(address, wait.session_seconds, stack))
     shares = tuple(one / (wait.session_seconds + wait.later_seconds) for one in seconds)
     return [
         Figure(
@@ -53,11 +53,11 @@ def measure(place: Place) -> list[Figure]:
     ]
 
 
-def _handovers(place: Place, session_seconds: float, stack: ExitStack) -> Generator[float]:
-    leader = _candidate(place, session_seconds, stack)
+def _handovers(address: StoreAddress, session_seconds: float, stack: ExitStack) -> Generator[float]:
+    leader = _candidate(address, session_seconds, stack)
     leader.told("elected")
     for number in range(ROUNDS):
-        successor = _candidate(place, session_seconds, stack)
+        successor = _candidate(address, session_seconds, stack)
         successor.told("campaigning")
         time.sleep(0.2 + number * 0.3)  # another moment between two heartbeats each time
         killed = leader.kill()
@@ -65,5 +65,5 @@ def _handovers(place: Place, session_seconds: float, stack: ExitStack) -> Genera
         leader = successor
 
 
-def _candidate(place: Place, session_seconds: float, stack: ExitStack) -> Child:
-    return stack.enter_context(started("mortal", place, session_seconds))
+def _candidate(address: StoreAddress, session_seconds: float, stack: ExitStack) -> Child:
+    return stack.enter_context(started("mortal", address, session_seconds))

@@ -6,11 +6,11 @@ from contextlib import ExitStack
 
 from benchmarks.processes import Child
 from benchmarks.remote.pace import Pace
-from benchmarks.remote.place import Place
 from benchmarks.remote.roles import END, started
 from benchmarks.remote.sides import wire
 from benchmarks.remote.wire import Wire
 from benchmarks.report.figure import Figure
+from benchmarks.store_address import StoreAddress
 
 SAMPLES = 150
 _LEAST_PAUSE_SECONDS = 0.010
@@ -18,18 +18,18 @@ _AT_MOST = {"consul": 2.0}
 _USUALLY = 1.5
 
 
-def measure(place: Place) -> list[Figure]:
-    pace = Pace.of(place)
+def measure(address: StoreAddress) -> list[Figure]:
+    pace = Pace.of(address)
     with ExitStack() as stack:
-        wires = {side: wire(side, place) for side in pace.sides}
+        wires = {side: wire(side, address) for side in pace.sides}
         for one in wires.values():
             one.create()
         children = {
-            side: stack.enter_context(started("listener", side, place)) for side in pace.sides
+            side: stack.enter_context(started("listener", side, address)) for side in pace.sides
         }
         sent = _write(pace, wires, children)
         times = {side: _delays(sent[side], children[side]) for side in pace.sides}
-    at_most = _AT_MOST.get(place.store, _USUALLY)
+    at_most = _AT_MOST.get(address.store, _USUALLY)
     return pace.figures("write is called to callback", times, at_most)
 
 

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 
 from benchmarks.processes import Child
 from benchmarks.remote.pace import Pace
-from benchmarks.remote.place import Place
 from benchmarks.remote.roles import started
 from benchmarks.report.figure import Figure
+from benchmarks.store_address import StoreAddress
 
 ROUNDS = 30
 LEAST_PAUSE_SECONDS = 0.050
@@ -17,8 +17,8 @@ _AT_MOST = 2.0
 class Pair:
     """Two candidates, in processes of their own, of whom the second waits for the first."""
 
-    def __init__(self, stack: ExitStack, side: str, place: Place) -> None:
-        self._leader, self._heir = (_candidate(stack, side, place) for _ in range(2))
+    def __init__(self, stack: ExitStack, side: str, address: StoreAddress) -> None:
+        self._leader, self._heir = (_candidate(stack, side, address) for _ in range(2))
         self._leader.say("campaign")
         self._leader.told("elected")
 
@@ -34,10 +34,10 @@ class Pair:
         return (elected - began) / 1e6
 
 
-def measure(place: Place) -> list[Figure]:
-    pace = Pace.of(place)
+def measure(address: StoreAddress) -> list[Figure]:
+    pace = Pace.of(address)
     with ExitStack() as stack:
-        pairs = {side: Pair(stack, side, place) for side in pace.sides}
+        pairs = {side: Pair(stack, side, address) for side in pace.sides}
         rounds = [
             {
                 side: pair.handover(pace.pause(number, LEAST_PAUSE_SECONDS))
@@ -49,5 +49,5 @@ def measure(place: Place) -> list[Figure]:
     return pace.figures("resign is called to the next on_elected", times, _AT_MOST)
 
 
-def _candidate(stack: ExitStack, side: str, place: Place) -> Child:
-    return stack.enter_context(started("candidate", side, place))
+def _candidate(stack: ExitStack, side: str, address: StoreAddress) -> Child:
+    return stack.enter_context(started("candidate", side, address))

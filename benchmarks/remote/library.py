@@ -8,9 +8,9 @@ from typing_extensions import override
 
 from benchmarks.library import KEY, VALUE
 from benchmarks.remote.candidate import Candidate, Elected
-from benchmarks.remote.place import SESSION_SECONDS, Place
 from benchmarks.remote.side import IN_FLIGHT, Side
 from benchmarks.remote.wire import Heard, Wire
+from benchmarks.store_address import SESSION_SECONDS, StoreAddress
 from kip30 import GroupMembership, ValueChange
 
 _WATCHED = "bench/watched"
@@ -19,8 +19,8 @@ _WATCHED = "bench/watched"
 class LibrarySide(Side):
     """Operations in a namespace of their own."""
 
-    def __init__(self, place: Place) -> None:
-        self._locator = place.started(f"bench-{uuid4()}")
+    def __init__(self, address: StoreAddress) -> None:
+        self._locator = address.open(f"bench-{uuid4()}")
         self._storage = self._locator.storage()
         self._groups: dict[str, GroupMembership[str]] = {}
         self._election = self._locator.leader_election("service")
@@ -82,8 +82,8 @@ class LibrarySide(Side):
 
 
 class LibraryWire(Wire):
-    def __init__(self, place: Place) -> None:
-        self._locator = place.started("events")
+    def __init__(self, address: StoreAddress) -> None:
+        self._locator = address.open("events")
         self._storage = self._locator.storage()
 
     @override
@@ -105,13 +105,13 @@ class LibraryWire(Wire):
 class LibraryCandidate(Candidate):
     def __init__(
         self,
-        place: Place,
+        address: StoreAddress,
         elected: Elected,
         *,
         service: str = "handover",
         session_seconds: float = SESSION_SECONDS,
     ) -> None:
-        self._locator = place.started("election", session_seconds)
+        self._locator = address.open("election", session_seconds)
         self._election = self._locator.leader_election(service)
         self._elected = elected
 

@@ -9,9 +9,9 @@ from threading import Event
 from typing import Any
 
 from benchmarks import locks
-from benchmarks.remote.place import Place
 from benchmarks.remote.sides import candidate
 from benchmarks.report.figure import Figure
+from benchmarks.store_address import StoreAddress
 
 _LEAST = {
     "zookeeper": {"kazoo": 0.9},
@@ -23,17 +23,17 @@ _CLIENTS = 8
 _PATIENCE_SECONDS = 10.0
 
 
-def measure(place: Place) -> list[Figure]:
+def measure(address: StoreAddress) -> list[Figure]:
     with ExitStack() as stack:
-        locators = [stack.enter_context(place.started("locks")) for _ in range(_CLIENTS)]
+        locators = [stack.enter_context(address.open("locks")) for _ in range(_CLIENTS)]
         sides = locks.uses(locators[0])
-        if place.store != "cassandra":
-            sides["raw"] = _of_raw_client(place)
-        theirs = _kazoo_locks(stack, place) if place.store == "zookeeper" else []
+        if address.store != "cassandra":
+            sides["raw"] = _of_raw_client(address)
+        theirs = _kazoo_locks(stack, address) if address.store == "zookeeper" else []
         if theirs:
             sides["kazoo"] = lambda: (theirs[0].acquire(), theirs[0].release())
         figures = [
-            *locks.free(sides, _LEAST[place.store]),
+            *locks.free(sides, _LEAST[address.store]),
             *locks.handed_over("lock", locks.holds(locators, fair=False)),
             *locks.handed_over("fair lock", locks.holds(locators, fair=True)),
             *locks.longest_wait(locks.holds(locators, fair=True, name="waits")),
@@ -43,9 +43,9 @@ def measure(place: Place) -> list[Figure]:
         return figures
 
 
-def _of_raw_client(place: Place) -> locks.Use:
+def _of_raw_client(address: StoreAddress) -> locks.Use:
     elected = Event()
-    one = candidate("raw", place, elected.set)
+    one = candidate("raw", address, elected.set)
 
     def use() -> None:
         elected.clear()
@@ -56,10 +56,10 @@ def _of_raw_client(place: Place) -> locks.Use:
     return use
 
 
-def _kazoo_locks(stack: ExitStack, place: Place) -> list[Any]:
+def _kazoo_locks(stack: ExitStack, address: StoreAddress) -> list[Any]:
     from benchmarks.remote.zookeeper.client import connected  # noqa: PLC0415  only there
 
-    clients = [connected(place) for _ in range(_CLIENTS)]
+    clients = [connected(address) for _ in range(_CLIENTS)]
     for client in clients:
         stack.callback(client.stop)
     return [client.Lock("/kazoo-lock") for client in clients]

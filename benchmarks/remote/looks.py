@@ -4,8 +4,8 @@ import time
 from contextlib import closing
 
 from benchmarks.remote.cassandra.client import Client
-from benchmarks.remote.place import Place
 from benchmarks.report.figure import Figure
+from benchmarks.store_address import StoreAddress
 
 SECONDS = 20.0
 _EACH = 4
@@ -13,9 +13,9 @@ _AT_REST_SECONDS = 5.0
 _COUNTED = "SELECT count, keyspace_name FROM system_views.coordinator_read_latency"
 
 
-def measure(place: Place) -> list[Figure]:
+def measure(address: StoreAddress) -> list[Figure]:
     """Watch values in namespaces of their own, groups and services."""
-    with place.started("looks") as locator, closing(Client(place)) as client:
+    with address.open("looks") as locator, closing(Client(address)) as client:
         registry, kept = locator.listener_registry(), []
         for number in range(_EACH):
             registry.add_value_change_listener(f"looks-{number}/key", _ignore)

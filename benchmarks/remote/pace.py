@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.remote.place import Place
 from benchmarks.report.figure import Figure, middle
+from benchmarks.store_address import StoreAddress
 
 _RESTS = 3
 _FEWER = 4
@@ -25,8 +25,8 @@ class Pace:
     bound: float
 
     @classmethod
-    def of(cls, place: Place) -> "Pace":
-        return cls(place.observe_seconds())
+    def of(cls, address: StoreAddress) -> "Pace":
+        return cls(address.observe_seconds())
 
     @property
     def sides(self) -> tuple[str, ...]:

@@ -9,19 +9,19 @@ from functools import partial
 from importlib import import_module
 
 from benchmarks.pair import timed
-from benchmarks.remote.place import Place
 from benchmarks.remote.side import Preparation
 from benchmarks.remote.sides import side
+from benchmarks.store_address import StoreAddress
 
 
 def main() -> None:
     # It ships no types.
     runner = import_module("pyperf").Runner()
-    runner.argparser.add_argument("place", type=Place.parse)
+    runner.argparser.add_argument("address", type=StoreAddress.parse)
     runner.argparser.add_argument("operations")
     runner.argparser.add_argument("order", nargs=2)
     arguments = runner.parse_args()
-    first, second = (side(name, arguments.place) for name in arguments.order)
+    first, second = (side(name, arguments.address) for name in arguments.order)
     with closing(first), closing(second):
         sides = [Preparation(one) for one in (first, second)]
         for operation in arguments.operations.split(","):

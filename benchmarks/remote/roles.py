@@ -8,10 +8,10 @@ from threading import Event
 from benchmarks.library import VALUE
 from benchmarks.processes import Child, role
 from benchmarks.remote.library import LibraryCandidate
-from benchmarks.remote.place import Place
 from benchmarks.remote.sides import candidate as candidate_of
 from benchmarks.remote.sides import wire
 from benchmarks.roles import say
+from benchmarks.store_address import StoreAddress
 
 END = "end"
 """The value at which the listener stops."""
@@ -22,7 +22,7 @@ def started(name: str, *arguments: object) -> Child:
     return role(name, *arguments, module="benchmarks.remote.roles")
 
 
-def listener(side: str, place: str) -> None:
+def listener(side: str, address: str) -> None:
     """Listen to the key until it is ``END``; then print each value and when it was heard."""
     heard: list[tuple[str, int]] = []
     ended = Event()
@@ -32,7 +32,7 @@ def listener(side: str, place: str) -> None:
         if value == END:
             ended.set()
 
-    one = wire(side, Place.parse(place))  # kept, because without a reference it is closed
+    one = wire(side, StoreAddress.parse(address))  # kept, because without a reference it is closed
     one.listen(hear)
     say("listening")
     ended.wait()
@@ -40,9 +40,9 @@ def listener(side: str, place: str) -> None:
         say("heard", value, moment)
 
 
-def candidate(side: str, place: str) -> None:
+def candidate(side: str, address: str) -> None:
     """Campaign and resign on request, and print when, and when elected."""
-    one = candidate_of(side, Place.parse(place), _say_elected)
+    one = candidate_of(side, StoreAddress.parse(address), _say_elected)
     for line in sys.stdin:
         if line.strip() == "campaign":
             one.campaign()
@@ -51,19 +51,22 @@ def candidate(side: str, place: str) -> None:
             say("resigned", one.resign())
 
 
-def mortal(place: str, session_seconds: str) -> None:
+def mortal(address: str, session_seconds: str) -> None:
     """Be nominated until killed or the input ends, and print when elected."""
     one = LibraryCandidate(
-        Place.parse(place), _say_elected, service="crash", session_seconds=float(session_seconds)
+        StoreAddress.parse(address),
+        _say_elected,
+        service="crash",
+        session_seconds=float(session_seconds),
     )
     one.campaign()
     say("campaigning")
     sys.stdin.read()
 
 
-def contender(place: str, kind: str, number: str) -> None:
+def contender(address: str, kind: str, number: str) -> None:
     """Join or campaign on request, and print when that was done, and whether we lead."""
-    with Place.parse(place).started("crowd") as locator:
+    with StoreAddress.parse(address).open("crowd") as locator:
         locator.storage().get("bench/one")  # so that nothing is left to connect
         say("ready")
         sys.stdin.readline()
@@ -76,11 +79,11 @@ def contender(place: str, kind: str, number: str) -> None:
         sys.stdin.read()
 
 
-def watcher(side: str, place: str) -> None:
+def watcher(side: str, address: str) -> None:
     """Print when a member has joined or left the group, as Tooz's loop or kip30 reports it."""
     from benchmarks.remote.tooz_roles import watch  # noqa: PLC0415  as in sides
 
-    _kept = watch(side, Place.parse(place), lambda what: say(what, time.monotonic_ns()))
+    _kept = watch(side, StoreAddress.parse(address), lambda what: say(what, time.monotonic_ns()))
     sys.stdin.read()
 
 

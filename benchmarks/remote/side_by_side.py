@@ -11,11 +11,11 @@ from typing_extensions import override
 from benchmarks.library import VALUE
 from benchmarks.remote.handover import LEAST_PAUSE_SECONDS, Pair
 from benchmarks.remote.pace import Pace
-from benchmarks.remote.place import Place
 from benchmarks.remote.roles import started
 from benchmarks.remote.tooz_loop import DOCUMENTED_PAUSE_SECONDS, coordinator, have_group
 from benchmarks.remote.tooz_roles import GROUP
 from benchmarks.report.figure import Figure
+from benchmarks.store_address import StoreAddress
 
 MEMBERS = 20
 CALLS = 100
@@ -41,8 +41,8 @@ class Side(Protocol):
 
 
 class LibrarySide(Side):
-    def __init__(self, place: Place) -> None:
-        self._locator = place.started("tooz")
+    def __init__(self, address: StoreAddress) -> None:
+        self._locator = address.open("tooz")
         self._group = self._locator.group_membership(GROUP)
         self._crowd = self._locator.group_membership(_CROWD)
         self._fresh = count()
@@ -73,9 +73,9 @@ class LibrarySide(Side):
 class ToozSide(Side):
     """One coordinator for each member, since a coordinator is a member of its groups."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, address: StoreAddress) -> None:
         names = [f"member-{number:02}" for number in range(MEMBERS)]
-        self._crowd = [coordinator(place, name, beating=True) for name in names]
+        self._crowd = [coordinator(address, name, beating=True) for name in names]
         self._one = self._crowd[0]
         for group in (GROUP, _CROWD):
             have_group(self._one, group.encode())
@@ -104,13 +104,13 @@ class ToozSide(Side):
             one.stop()
 
 
-def measure(place: Place) -> list[Figure]:
-    with closing(LibrarySide(place)) as library, closing(ToozSide(place)) as tooz:
+def measure(address: StoreAddress) -> list[Figure]:
+    with closing(LibrarySide(address)) as library, closing(ToozSide(address)) as tooz:
         sides: dict[str, Side] = {"library": library, "tooz": tooz}
         return [
             *_calls(sides),
-            *_join_events(place, {"library": library, TOOZ: tooz, BUSY_TOOZ: tooz}),
-            *_leader_changes(place),
+            *_join_events(address, {"library": library, TOOZ: tooz, BUSY_TOOZ: tooz}),
+            *_leader_changes(address),
         ]
 
 
@@ -132,15 +132,15 @@ def _timed_calls(side: Side) -> list[tuple[str, Callable[[], object]]]:
     ]
 
 
-def _join_events(place: Place, sides: dict[str, Side]) -> list[Figure]:
+def _join_events(address: StoreAddress, sides: dict[str, Side]) -> list[Figure]:
     return [
-        _figure("join to callback", name, _joins_seen(place, name, side))
+        _figure("join to callback", name, _joins_seen(address, name, side))
         for name, side in sides.items()
     ]
 
 
-def _joins_seen(place: Place, name: str, side: Side) -> list[float]:
-    with started("watcher", name, place) as child:
+def _joins_seen(address: StoreAddress, name: str, side: Side) -> list[float]:
+    with started("watcher", name, address) as child:
         child.told("watching")
         return [_join_seen(child, side, number) for number in range(EVENTS)]
 
@@ -155,15 +155,15 @@ def _join_seen(child: Any, side: Side, number: int) -> float:
     return (joined - began) / 1e6
 
 
-def _leader_changes(place: Place) -> list[Figure]:
+def _leader_changes(address: StoreAddress) -> list[Figure]:
     # Tooz has no elections on etcd.
-    names = ["library", TOOZ, BUSY_TOOZ] if place.store == "zookeeper" else ["library"]
-    return [_figure("resign to the next leader", name, _handovers(place, name)) for name in names]
+    names = ["library", TOOZ, BUSY_TOOZ] if address.store == "zookeeper" else ["library"]
+    return [_figure("resign to the next leader", name, _handovers(address, name)) for name in names]
 
 
-def _handovers(place: Place, name: str) -> list[float]:
+def _handovers(address: StoreAddress, name: str) -> list[float]:
     with ExitStack() as stack:
-        pair = Pair(stack, name, place)
+        pair = Pair(stack, name, address)
         return [pair.handover(_pause(number)) for number in range(EVENTS)]
 
 

@@ -5,31 +5,35 @@ from typing import Any
 
 from benchmarks.remote.candidate import Candidate, Elected
 from benchmarks.remote.library import LibraryCandidate, LibrarySide, LibraryWire
-from benchmarks.remote.place import Place
 from benchmarks.remote.side import Side
 from benchmarks.remote.wire import Wire
+from benchmarks.store_address import StoreAddress
 
 
-def side(name: str, place: Place) -> Side:
-    opened: Side = LibrarySide(place) if name == "library" else _raw(place, "side").RawSide(place)
+def side(name: str, address: StoreAddress) -> Side:
+    opened: Side = (
+        LibrarySide(address) if name == "library" else _raw(address, "side").RawSide(address)
+    )
     return opened
 
 
-def wire(name: str, place: Place) -> Wire:
-    opened: Wire = LibraryWire(place) if name == "library" else _raw(place, "wire").RawWire(place)
+def wire(name: str, address: StoreAddress) -> Wire:
+    opened: Wire = (
+        LibraryWire(address) if name == "library" else _raw(address, "wire").RawWire(address)
+    )
     return opened
 
 
-def candidate(name: str, place: Place, elected: Elected) -> Candidate:
+def candidate(name: str, address: StoreAddress, elected: Elected) -> Candidate:
     if name == "library":
-        return LibraryCandidate(place, elected)
+        return LibraryCandidate(address, elected)
     if name == "raw":
-        raw: Candidate = _raw(place, "candidate").RawCandidate(place, elected)
+        raw: Candidate = _raw(address, "candidate").RawCandidate(address, elected)
         return raw
     from benchmarks.remote.tooz_roles import ToozCandidate  # noqa: PLC0415  few stores need it
 
-    return ToozCandidate(place, elected, pause_seconds=float(name.partition(":")[2]))
+    return ToozCandidate(address, elected, pause_seconds=float(name.partition(":")[2]))
 
 
-def _raw(place: Place, part: str) -> Any:
-    return import_module(f"benchmarks.remote.{place.store}.{part}")
+def _raw(address: StoreAddress, part: str) -> Any:
+    return import_module(f"benchmarks.remote.{address.store}.{part}")

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from benchmarks.remote.place import Place
 from benchmarks.report.figure import Figure
 from benchmarks.rounds import compared
-from benchmarks.stores import scratch
+from benchmarks.store_address import StoreAddress, scratch
 
 ROUNDS = 7
 _TIMING = ("--worker", "--quiet", "--warmups", "1", "--values", "7")
@@ -29,26 +28,26 @@ _LEAST_IN_FLIGHT = 0.8
 _LEAST_OF_A_GROUP = {"zookeeper": 5.0, "etcd": 0.9}
 
 
-def measure(place: Place) -> list[Figure]:
-    least = _LEAST[place.store]
+def measure(address: StoreAddress) -> list[Figure]:
+    least = _LEAST[address.store]
     single = {one: None if one in _NOT_AIMED_AT else least for one in _SINGLE}
-    many = {"in_flight": _LEAST_IN_FLIGHT, "group": _LEAST_OF_A_GROUP.get(place.store)}
-    return [*_measured(place, Batch(40, single)), *_measured(place, Batch(2, many))]
+    many = {"in_flight": _LEAST_IN_FLIGHT, "group": _LEAST_OF_A_GROUP.get(address.store)}
+    return [*_measured(address, Batch(40, single)), *_measured(address, Batch(2, many))]
 
 
-def _measured(place: Place, batch: Batch) -> Iterator[Figure]:
-    rounds = [_round(place, batch, number) for number in range(ROUNDS)]
+def _measured(address: StoreAddress, batch: Batch) -> Iterator[Figure]:
+    rounds = [_round(address, batch, number) for number in range(ROUNDS)]
     for operation, at_least in batch.at_least.items():
         pairs = [one[operation] for one in rounds]
         yield from compared(operation, pairs, at_least=at_least)
 
 
-def _round(place: Place, batch: Batch, number: int) -> dict[str, tuple[float, float]]:
+def _round(address: StoreAddress, batch: Batch, number: int) -> dict[str, tuple[float, float]]:
     """Return the seconds of one call of each operation, with kip30 and with the raw client."""
     order = ["library", "raw"] if number % 2 else ["raw", "library"]
     with scratch() as folder:
         file = folder / "timings.json"
-        _run(str(place), ",".join(batch.at_least), *order, batch=batch, file=str(file))
+        _run(str(address), ",".join(batch.at_least), *order, batch=batch, file=str(file))
         suite: Any = import_module("pyperf").BenchmarkSuite.load(str(file))
     return {
         operation: _times(suite, [f"{operation} library", f"{operation} raw"])

@@ -8,23 +8,23 @@ from typing import Any
 
 from tooz import coordination
 
-from benchmarks.remote.place import SESSION_SECONDS, Place
+from benchmarks.store_address import SESSION_SECONDS, StoreAddress
 
 DOCUMENTED_PAUSE_SECONDS = 0.1
 """Between two runs of the watchers, in the examples of Tooz."""
 
 
-def coordinator(place: Place, member: str, *, beating: bool = False) -> Any:
+def coordinator(address: StoreAddress, member: str, *, beating: bool = False) -> Any:
     """Return a started coordinator, whose session is as long as kip30's.
 
     One that is not *beating* has to be run by a `Loop`, so that its session does not end.
     """
     seconds = int(SESSION_SECONDS)
-    if place.store == "zookeeper":
-        url = f"zookeeper://{place.address}?timeout={seconds}"
+    if address.store == "zookeeper":
+        url = f"zookeeper://{address.location}?timeout={seconds}"
     else:
         url = (
-            f"etcd3+http://{place.address}"
+            f"etcd3+http://{address.location}"
             f"?timeout={seconds}&lock_timeout={seconds}&membership_timeout={seconds}"
         )
     one: Any = coordination.get_coordinator(url, member.encode())

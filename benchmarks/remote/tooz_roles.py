@@ -7,8 +7,8 @@ from uuid import uuid4
 from typing_extensions import override
 
 from benchmarks.remote.candidate import Candidate, Elected
-from benchmarks.remote.place import Place
 from benchmarks.remote.tooz_loop import Loop, coordinator, have_group
+from benchmarks.store_address import StoreAddress
 from kip30 import MembershipChange
 
 GROUP = "watched"
@@ -18,8 +18,8 @@ Told = Callable[[str], None]
 
 
 class ToozCandidate(Candidate):
-    def __init__(self, place: Place, elected: Elected, pause_seconds: float) -> None:
-        self._coordinator = coordinator(place, str(uuid4()))
+    def __init__(self, address: StoreAddress, elected: Elected, pause_seconds: float) -> None:
+        self._coordinator = coordinator(address, str(uuid4()))
         have_group(self._coordinator, _SERVICE)
         self._elected = elected
         self._loop = Loop(self._coordinator, pause_seconds)
@@ -41,15 +41,15 @@ class ToozCandidate(Candidate):
         self._elected()
 
 
-def watch(side: str, place: Place, told: Told) -> object:
+def watch(side: str, address: StoreAddress, told: Told) -> object:
     """Call *told* with ``joined`` and ``left``; return the object that watches."""
     if side == "library":
-        return _watch_with_kip30(place, told)
-    return _watch_with_tooz(place, told, float(side.partition(":")[2]))
+        return _watch_with_kip30(address, told)
+    return _watch_with_tooz(address, told, float(side.partition(":")[2]))
 
 
-def _watch_with_kip30(place: Place, told: Told) -> object:
-    locator = place.started("tooz")
+def _watch_with_kip30(address: StoreAddress, told: Told) -> object:
+    locator = address.open("tooz")
 
     def hear(change: MembershipChange[str]) -> None:
         told("joined" if change.joined else "left")
@@ -59,8 +59,8 @@ def _watch_with_kip30(place: Place, told: Told) -> object:
     return locator
 
 
-def _watch_with_tooz(place: Place, told: Told, pause_seconds: float) -> object:
-    one, group = coordinator(place, str(uuid4())), GROUP.encode()
+def _watch_with_tooz(address: StoreAddress, told: Told, pause_seconds: float) -> object:
+    one, group = coordinator(address, str(uuid4())), GROUP.encode()
     have_group(one, group)
     one.watch_join_group(group, lambda _: told("joined"))
     one.watch_leave_group(group, lambda _: told("left"))

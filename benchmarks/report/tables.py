@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from benchmarks.growth.table import tables
 from benchmarks.report.figure import Figure
 from benchmarks.report.results import Results
-from benchmarks.subjects import BESIDE, EMBEDDED, GROWTH, SCAN, STORES
+from benchmarks.store_address import EMBEDDED, STORES
+from benchmarks.subjects import BESIDE, GROWTH, SCAN
 from kip30_conformance.report.markdown import item, table
 
 _MARK = "<!-- {} -->"

@@ -7,7 +7,7 @@ import cassandra.cluster
 import cassandra.policies
 import cassandra.query
 
-from benchmarks.remote.place import Place
+from benchmarks.store_address import StoreAddress
 from kip30_backends.cassandra.client.connections import Statements
 
 Row = Mapping[str, Any]
@@ -24,8 +24,8 @@ _PROTOCOL = 4
 class Client:
     """It leaves out what the driver could do besides, and kip30 does not use."""
 
-    def __init__(self, place: Place) -> None:
-        host, _, port = place.address.rpartition(":")
+    def __init__(self, address: StoreAddress) -> None:
+        host, _, port = address.location.rpartition(":")
         profile = _cluster.ExecutionProfile(
             load_balancing_policy=_policies.DCAwareRoundRobinPolicy(),
             row_factory=_query.dict_factory,

@@ -21,8 +21,7 @@ from benchmarks.remote.cassandra.checkpoint import Checkpoint, Churned, summary
 from benchmarks.remote.cassandra.checks import GROUP, NAMESPACE, Checks
 from benchmarks.remote.cassandra.client import Client
 from benchmarks.remote.cassandra.leaver import patient
-from benchmarks.remote.place import Place
-from benchmarks.stores import scratch
+from benchmarks.store_address import StoreAddress, scratch
 from kip30 import Kip30Error, PluginLocator, Storage
 from kip30_conformance.servers import Ensemble, start
 
@@ -54,12 +53,12 @@ class Run:
         link = stack.enter_context(servers.link())
         self._checks = Checks(watching, stack.enter_context(_started(link.settings())), link)
         self._pool = stack.enter_context(ThreadPoolExecutor(_DELETING))
-        place = Place.of(servers)
+        address = StoreAddress.of(servers.settings())
         self._leaver = stack.enter_context(
-            role(place.address, _ROOT, GROUP, module="benchmarks.remote.cassandra.leaver")
+            role(address.location, _ROOT, GROUP, module="benchmarks.remote.cassandra.leaver")
         )
         self._leaver.told("ready")
-        self._raw = stack.enter_context(closing(Client(place)))
+        self._raw = stack.enter_context(closing(Client(address)))
         self._log = log
         self._storage: Storage[str] = self._client.storage()
         self.done = Churned(cycles=0, leaves=0)

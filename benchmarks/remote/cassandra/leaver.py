@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Mapping
 
-from benchmarks.remote.place import Place
 from benchmarks.roles import say
+from benchmarks.store_address import StoreAddress
 from kip30 import PluginLocator
 from kip30.driver import MembershipDriver
 from kip30.driver.records import new_nonce
@@ -29,8 +29,8 @@ def patient(settings: Mapping[str, str], namespace: str) -> dict[str, str]:
 
 
 def main(address: str, namespace: str, group: str) -> None:
-    place = Place("cassandra", address)
-    with PluginLocator().startup(patient(place.settings(namespace), namespace)) as locator:
+    settings = StoreAddress("cassandra", address).settings()
+    with PluginLocator().startup(patient(settings, namespace)) as locator:
         say("ready")
         for line in sys.stdin:
             first, end, seconds = map(int, line.split())

@@ -8,15 +8,15 @@ from typing_extensions import override
 
 from benchmarks.pipeline.replay import RawScan, noting
 from benchmarks.remote.cassandra.client import Client
-from benchmarks.remote.place import Place
+from benchmarks.store_address import StoreAddress
 from kip30_backends.cassandra.calls import Ask, Calls
 
 
 class BareScan(RawScan):
     """It does not look whether the tables are still those that they were."""
 
-    def __init__(self, place: Place) -> None:
-        self._client = Client(place)
+    def __init__(self, address: StoreAddress) -> None:
+        self._client = Client(address)
         self._prepared: dict[str, Any] = {}
         self._requests: list[tuple[Any, Any]] = []
 

@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from benchmarks.library import VALUE
 from benchmarks.remote.cassandra.client import Client, Row
-from benchmarks.remote.place import Place
 from benchmarks.remote.side import IN_FLIGHT, Side
+from benchmarks.store_address import StoreAddress
 
 _DATA = VALUE.encode()
 _NONCE = "0123456789abcdef"
@@ -24,8 +24,8 @@ _NO_FENCE = ("", None)
 class RawSide(Side):
     """Operations on partitions of their own."""
 
-    def __init__(self, place: Place) -> None:
-        self._client = Client(place)
+    def __init__(self, address: StoreAddress) -> None:
+        self._client = Client(address)
         self._root = f"raw-{uuid4()}"
         self._groups: set[str] = set()
         self._revs = dict[tuple[str, str], int]()

@@ -7,13 +7,13 @@ from typing_extensions import override
 
 from benchmarks.remote.candidate import RAW_LEADER, Candidate, Elected
 from benchmarks.remote.consul.client import Client
-from benchmarks.remote.place import Place
+from benchmarks.store_address import StoreAddress
 from kip30_backends.consul import transactions
 
 
 class RawCandidate(Candidate):
-    def __init__(self, place: Place, elected: Elected) -> None:
-        self._client, self._ear = Client(place), Client(place)
+    def __init__(self, address: StoreAddress, elected: Elected) -> None:
+        self._client, self._ear = Client(address), Client(address)
         self._session = self._client.session()
         self._elected = elected
         self._wanted = False

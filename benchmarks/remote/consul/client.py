@@ -6,7 +6,7 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.remote.place import Place
+from benchmarks.store_address import StoreAddress
 from kip30_backends.consul.transactions import Operation
 
 _PATIENCE_SECONDS = 60.0
@@ -17,8 +17,8 @@ _SESSION = {"TTL": "300s", "Behavior": "delete", "Checks": [], "NodeChecks": []}
 class Client:
     """For one thread at a time."""
 
-    def __init__(self, place: Place) -> None:
-        self._connection = http.client.HTTPConnection(place.address, timeout=_PATIENCE_SECONDS)
+    def __init__(self, address: StoreAddress) -> None:
+        self._connection = http.client.HTTPConnection(address.location, timeout=_PATIENCE_SECONDS)
 
     def read(self, key: str) -> bytes | None:
         return self.read_after(key, 0)[1]

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from benchmarks.pipeline.replay import RawScan, noting
 from benchmarks.remote.consul.client import Client
-from benchmarks.remote.place import Place
+from benchmarks.store_address import StoreAddress
 from kip30_backends.consul import scanning
 from kip30_backends.consul.client.operation_requests import Ask
 
@@ -17,8 +17,8 @@ from kip30_backends.consul.client.operation_requests import Ask
 class BareScan(RawScan):
     """It does not look whether the cluster is still the one that it was."""
 
-    def __init__(self, place: Place) -> None:
-        self._client = Client(place)
+    def __init__(self, address: StoreAddress) -> None:
+        self._client = Client(address)
         self._requests: list[tuple[str, bytes]] = []
 
     @override

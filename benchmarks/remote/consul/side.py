@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from benchmarks.library import VALUE
 from benchmarks.remote.consul.client import Client
-from benchmarks.remote.place import Place
 from benchmarks.remote.side import IN_FLIGHT, Side
+from benchmarks.store_address import StoreAddress
 from kip30.driver.record_format import seal
 from kip30_backends.consul import transactions
 
@@ -21,8 +21,8 @@ _CONNECTIONS = 4
 class RawSide(Side):
     """Operations on keys of their own."""
 
-    def __init__(self, place: Place) -> None:
-        self._clients = [Client(place) for _ in range(_CONNECTIONS)]
+    def __init__(self, address: StoreAddress) -> None:
+        self._clients = [Client(address) for _ in range(_CONNECTIONS)]
         self._client = self._clients[0]
         self._pool = ThreadPoolExecutor(_CONNECTIONS)
         self._root = f"raw-{uuid4()}"

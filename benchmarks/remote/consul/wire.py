@@ -5,14 +5,14 @@ import threading
 from typing_extensions import override
 
 from benchmarks.remote.consul.client import Client
-from benchmarks.remote.place import Place
 from benchmarks.remote.wire import RAW_KEY, Heard, Wire
+from benchmarks.store_address import StoreAddress
 from kip30_backends.consul import transactions
 
 
 class RawWire(Wire):
-    def __init__(self, place: Place) -> None:
-        self._client = Client(place)
+    def __init__(self, address: StoreAddress) -> None:
+        self._client = Client(address)
 
     @override
     def create(self) -> None:

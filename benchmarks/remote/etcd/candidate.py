@@ -10,14 +10,14 @@ from typing_extensions import override
 
 from benchmarks.remote.candidate import RAW_LEADER, Candidate, Elected
 from benchmarks.remote.etcd.stubs import Stubs, absent
-from benchmarks.remote.place import Place
+from benchmarks.store_address import StoreAddress
 
 _KEY = RAW_LEADER.encode()
 
 
 class RawCandidate(Candidate):
-    def __init__(self, place: Place, elected: Elected) -> None:
-        self._stubs = Stubs(place.address)
+    def __init__(self, address: StoreAddress, elected: Elected) -> None:
+        self._stubs = Stubs(address.location)
         self._lease = self._stubs.lease()
         self._elected = elected
         self._wanted = False

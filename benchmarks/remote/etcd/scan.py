@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from benchmarks.pipeline.replay import RawScan, noting
 from benchmarks.remote.etcd.stubs import Stubs
-from benchmarks.remote.place import Place
+from benchmarks.store_address import StoreAddress
 from kip30_backends.etcd import scanning
 
 # As kip30's: the usual limit is 4 MiB, and a page may be larger.
@@ -16,8 +16,8 @@ _ANY_SIZE = (("grpc.max_receive_message_length", -1),)
 
 
 class BareScan(RawScan):
-    def __init__(self, place: Place) -> None:
-        self._stubs = Stubs(place.address, _ANY_SIZE)
+    def __init__(self, address: StoreAddress) -> None:
+        self._stubs = Stubs(address.location, _ANY_SIZE)
         self._requests: list[Any] = []
 
     @override

@@ -7,8 +7,8 @@ from typing_extensions import override
 
 from benchmarks.library import VALUE
 from benchmarks.remote.etcd.stubs import Stubs, absent, present, read_request, unchanged
-from benchmarks.remote.place import Place
 from benchmarks.remote.side import IN_FLIGHT, Side
+from benchmarks.store_address import StoreAddress
 
 _DATA = VALUE.encode()
 
@@ -16,8 +16,8 @@ _DATA = VALUE.encode()
 class RawSide(Side):
     """Operations on keys of their own."""
 
-    def __init__(self, place: Place) -> None:
-        self._stubs = Stubs(place.address)
+    def __init__(self, address: StoreAddress) -> None:
+        self._stubs = Stubs(address.location)
         self._root = f"/raw-{uuid4()}"
         self._key = self._at("kv/bench/one")
         self._leader = self._at("service/service/leader")

@@ -5,15 +5,15 @@ import threading
 from typing_extensions import override
 
 from benchmarks.remote.etcd.stubs import Stubs, absent, present
-from benchmarks.remote.place import Place
 from benchmarks.remote.wire import RAW_KEY, Heard, Wire
+from benchmarks.store_address import StoreAddress
 
 _KEY = RAW_KEY.encode()
 
 
 class RawWire(Wire):
-    def __init__(self, place: Place) -> None:
-        self._stubs = Stubs(place.address)
+    def __init__(self, address: StoreAddress) -> None:
+        self._stubs = Stubs(address.location)
 
     @override
     def create(self) -> None:

@@ -7,15 +7,15 @@ from kazoo.exceptions import NodeExistsError
 from typing_extensions import override
 
 from benchmarks.remote.candidate import RAW_LEADER, Candidate, Elected
-from benchmarks.remote.place import Place
 from benchmarks.remote.zookeeper.client import connected
+from benchmarks.store_address import StoreAddress
 
 _PATH = f"/{RAW_LEADER}"
 
 
 class RawCandidate(Candidate):
-    def __init__(self, place: Place, elected: Elected) -> None:
-        self._client = connected(place)
+    def __init__(self, address: StoreAddress, elected: Elected) -> None:
+        self._client = connected(address)
         self._elected = elected
         self._client.ensure_path(_PATH.rpartition("/")[0])
 

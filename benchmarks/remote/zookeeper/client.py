@@ -4,10 +4,10 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from benchmarks.remote.place import SESSION_SECONDS, Place
+from benchmarks.store_address import SESSION_SECONDS, StoreAddress
 
 
-def connected(place: Place) -> Any:
-    client: Any = KazooClient(hosts=place.address, timeout=SESSION_SECONDS)
+def connected(address: StoreAddress) -> Any:
+    client: Any = KazooClient(hosts=address.location, timeout=SESSION_SECONDS)
     client.start()
     return client

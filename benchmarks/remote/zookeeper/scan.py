@@ -7,8 +7,8 @@ from typing import Any
 from typing_extensions import override
 
 from benchmarks.pipeline.replay import RawScan, noting
-from benchmarks.remote.place import Place
 from benchmarks.remote.zookeeper.client import connected
+from benchmarks.store_address import StoreAddress
 from kip30_backends.zookeeper.scan_reader import Reader
 
 _RECORD_DEPTH = 4
@@ -17,8 +17,8 @@ _RECORD_DEPTH = 4
 class BareScan(RawScan):
     """The same paths, a page of them in flight at once: the quickest that kazoo offers."""
 
-    def __init__(self, place: Place) -> None:
-        self._client = connected(place)
+    def __init__(self, address: StoreAddress) -> None:
+        self._client = connected(address)
         self._pages: list[Sequence[str]] = []
         self._parents: list[Sequence[str]] = []
 

@@ -6,9 +6,9 @@ from uuid import uuid4
 from typing_extensions import override
 
 from benchmarks.library import VALUE
-from benchmarks.remote.place import Place
 from benchmarks.remote.side import IN_FLIGHT, Side
 from benchmarks.remote.zookeeper.client import connected
+from benchmarks.store_address import StoreAddress
 
 _DATA = VALUE.encode()
 
@@ -16,8 +16,8 @@ _DATA = VALUE.encode()
 class RawSide(Side):
     """Operations below a path of their own."""
 
-    def __init__(self, place: Place) -> None:
-        self._client = connected(place)
+    def __init__(self, address: StoreAddress) -> None:
+        self._client = connected(address)
         self._root = f"/raw-{uuid4()}"
         self._key = f"{self._root}/kv/bench/one"
         self._leader = f"{self._root}/service/service/leader"

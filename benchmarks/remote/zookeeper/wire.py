@@ -2,16 +2,16 @@
 
 from typing_extensions import override
 
-from benchmarks.remote.place import Place
 from benchmarks.remote.wire import RAW_KEY, Heard, Wire
 from benchmarks.remote.zookeeper.client import connected
+from benchmarks.store_address import StoreAddress
 
 _PATH = f"/{RAW_KEY}"
 
 
 class RawWire(Wire):
-    def __init__(self, place: Place) -> None:
-        self._client = connected(place)
+    def __init__(self, address: StoreAddress) -> None:
+        self._client = connected(address)
 
     @override
     def create(self) -> None:

@@ -14,7 +14,8 @@ from benchmarks.growth.targets import judged
 from benchmarks.growth.threads import timed
 from benchmarks.report.figure import Figure
 from benchmarks.report.results import Results
-from benchmarks.subjects import GROWTH, STORES
+from benchmarks.store_address import STORES
+from benchmarks.subjects import GROWTH
 
 SOCKETS = """\
 ESTAB 0 0 127.0.0.1:1 127.0.0.1:2 users:(("python",pid=12,fd=3)) cubic data_segs_out:7 lost:1

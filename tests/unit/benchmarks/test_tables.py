@@ -6,7 +6,8 @@ from typing import Any
 from benchmarks.report.figure import Figure
 from benchmarks.report.results import Results
 from benchmarks.report.tables import fill, parts
-from benchmarks.subjects import BESIDE, STORES
+from benchmarks.store_address import STORES
+from benchmarks.subjects import BESIDE
 
 
 def _figure(name: str, value: float, unit: str, **bounds: Any) -> Figure:
