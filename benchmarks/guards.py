@@ -6,7 +6,7 @@ Each call of one kind is followed by one of the next, so that a slow spell of th
 import time
 from collections.abc import Callable
 
-from benchmarks.library import KEY, VALUE
+from benchmarks.clients.library import KEY, VALUE
 from benchmarks.report.figure import Figure, middle
 from benchmarks.store_address import StoreAddress
 from kip30 import Storage, Version

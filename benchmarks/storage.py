@@ -1,13 +1,13 @@
-"""Storage operations against sqlite3 doing the same statements."""
+"""Storage operations of the embedded store against sqlite3 doing the same statements."""
 
 from contextlib import closing
 
-from benchmarks.library import Library
-from benchmarks.raw import Raw
+from benchmarks.clients.embedded import LibrarySide, RawSide
+from benchmarks.clients.interfaces import Side
 from benchmarks.report.figure import Figure
-from benchmarks.rounds import ratio
+from benchmarks.speed import Batch
 from benchmarks.statements import Trace, differences
-from benchmarks.store_address import StoreAddress, scratch
+from benchmarks.store_address import StoreAddress
 
 _AT_LEAST = {"get": 0.25, "fetch": 0.2, "put": 0.5}
 _LOOPS = {
@@ -23,22 +23,22 @@ _LOOPS = {
 }
 
 
-def measure(_: StoreAddress) -> list[Figure]:
-    prove_same_statements()
+def measure(address: StoreAddress) -> list[Figure]:
+    _prove_same_statements(address)
     return [
         figure
         for operation, loops in _LOOPS.items()
-        for figure in ratio("storage", operation, loops, at_least=_AT_LEAST.get(operation))
+        for figure in Batch(loops, {operation: _AT_LEAST.get(operation)}).measured(address)
     ]
 
 
-def prove_same_statements() -> None:
+def _prove_same_statements(address: StoreAddress) -> None:
     trace = Trace()
     with (
-        scratch() as ours,
-        scratch() as theirs,
-        closing(Library(ours)) as library,
-        closing(Raw(theirs)) as raw,
+        address.fresh() as ours,
+        address.fresh() as theirs,
+        closing(LibrarySide(ours)) as library,
+        closing(RawSide(theirs)) as raw,
     ):
         for name in _LOOPS:
             sent = [_sent(trace, side, name) for side in (library, raw)]
@@ -46,8 +46,8 @@ def prove_same_statements() -> None:
             assert not difference, f"{name}: {difference}"
 
 
-def _sent(trace: Trace, side: Library | Raw, name: str) -> list[str]:
-    operation, calls = getattr(side, name)(1)
+def _sent(trace: Trace, side: Side, name: str) -> list[str]:
+    operation, calls = side.prepared(name, 1)
     trace.begin()
     for call in calls:
         operation(*call)

@@ -31,7 +31,7 @@ _EMBEDDED = {
     GROWTH: "benchmarks.growth.measuring",
 }
 _ON_SERVERS = {
-    "speed": "benchmarks.remote.speed",
+    "speed": "benchmarks.speed",
     "guards": "benchmarks.guards",
     REBALANCE: "benchmarks.coordinator.rebalance",
     "event": "benchmarks.remote.events",

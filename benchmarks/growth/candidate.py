@@ -84,9 +84,7 @@ class KazooCandidate(Candidate):
     """A thread that waits for kazoo's lock."""
 
     def __init__(self, address: StoreAddress, number: int) -> None:
-        from benchmarks.remote.zookeeper.client import (  # noqa: PLC0415  only where it is installed
-            connected,
-        )
+        from benchmarks.clients.zookeeper import connected  # noqa: PLC0415  only where installed
 
         super().__init__(number)
         self._lock = connected(address).Lock(f"/{SERVICE}")

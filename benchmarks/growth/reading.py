@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
+from benchmarks.clients.embedded import connect
+from benchmarks.clients.opening import raw_side
 from benchmarks.growth.writer import PLACE, fill, join
-from benchmarks.raw import connect
 from benchmarks.report.figure import middle
 from benchmarks.store_address import StoreAddress
 
@@ -36,7 +36,7 @@ def group(address: StoreAddress, size: int) -> dict[str, float]:
 
 
 def _embedded(address: StoreAddress) -> float:
-    with closing(connect(address.directory)) as connection:
+    with closing(connect(address)) as connection:
         return _milliseconds(lambda: connection.execute(_NAMES, (PLACE.encode(),)).fetchall())
 
 
@@ -46,13 +46,6 @@ def _remote(address: StoreAddress, size: int) -> float:
             raw.put(f"{number:06}")
         assert len(raw.names()) >= size
         return _milliseconds(raw.names)
-
-
-def raw_side(address: StoreAddress) -> Any:
-    """Open the raw client, which only servers have."""
-    from benchmarks.remote.sides import side  # noqa: PLC0415  the embedded store needs none
-
-    return side("raw", address)
 
 
 def _milliseconds(call: Callable[[], object]) -> float:

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 
-from benchmarks.library import VALUE
+from benchmarks.clients.library import VALUE
 from benchmarks.store_address import StoreAddress
 
 SECONDS = 20.0

@@ -7,9 +7,9 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from threading import Barrier, BrokenBarrierError
 
-from benchmarks.growth.reading import raw_side
-from benchmarks.library import VALUE
-from benchmarks.raw import Raw
+from benchmarks.clients.embedded import RawSide
+from benchmarks.clients.library import VALUE
+from benchmarks.clients.opening import raw_side
 from benchmarks.report.figure import middle
 from benchmarks.store_address import StoreAddress
 
@@ -69,13 +69,14 @@ def _sqlite(address: StoreAddress, threads: int) -> float:
     """A connection for each thread, with SQLite's own busy handler."""
 
     def run(_: int, ready: Barrier) -> None:
-        with closing(Raw(address.directory / "raw", _BUSY_SECONDS)) as raw:
+        with closing(RawSide(raw_address, _BUSY_SECONDS)) as raw:
             put, arguments = raw.put(_PUTS // threads)
             ready.wait()
             for one in arguments:
                 put(*one)
 
-    return timed(threads, run)
+    with address.fresh() as raw_address:
+        return timed(threads, run)
 
 
 def timed(threads: int, run: Callable[[int, Barrier], None]) -> float:

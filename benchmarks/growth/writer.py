@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 
-from benchmarks.library import VALUE
+from benchmarks.clients.library import VALUE
 from benchmarks.processes import Child, role
 from benchmarks.roles import say
 from benchmarks.store_address import StoreAddress

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from contextlib import closing
-from importlib import import_module
 from typing import NamedTuple
 
+from benchmarks.clients.opening import raw_scan
 from benchmarks.pipeline.dataset import fill
-from benchmarks.pipeline.replay import RawScan
 from benchmarks.pipeline.timing import Spent, both_spent
 from benchmarks.report.figure import Figure
 from benchmarks.store_address import StoreAddress
@@ -37,21 +36,13 @@ def measure(address: StoreAddress, rows: int | None = None) -> list[Figure]:
     number = rows or _FEWER.get(address.store, _ROWS)
     with address.open(_NAMESPACE) as locator:
         fill(locator, number)
-    with scanner(address.settings(_NAMESPACE)) as store, closing(_raw(address)) as raw:
+    with scanner(address.settings(_NAMESPACE)) as store, closing(raw_scan(address)) as raw:
         at = store.position()
         plan = Plan(store, at, list(store.plan(at, SPAN_ROWS)))
         with raw.recording():
             _check(plan.read(), number)
         _check(raw.read(), number)
         return _figures([both_spent(plan.read, raw.read, turn) for turn in range(ROUNDS)], number)
-
-
-def _raw(address: StoreAddress) -> RawScan:
-    if address.is_embedded:
-        embedded: RawScan = import_module("benchmarks.pipeline.embedded").EmbeddedScan()
-        return embedded
-    opened: RawScan = import_module(f"benchmarks.remote.{address.store}.scan").BareScan(address)
-    return opened
 
 
 def _check(found: int, rows: int) -> None:

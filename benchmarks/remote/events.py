@@ -4,11 +4,11 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 
+from benchmarks.clients.interfaces import WatchedKey
+from benchmarks.clients.opening import watched_key
 from benchmarks.processes import Child
 from benchmarks.remote.pace import Pace
 from benchmarks.remote.roles import END, started
-from benchmarks.remote.sides import wire
-from benchmarks.remote.wire import Wire
 from benchmarks.report.figure import Figure
 from benchmarks.store_address import StoreAddress
 
@@ -21,32 +21,32 @@ _USUALLY = 1.5
 def measure(address: StoreAddress) -> list[Figure]:
     pace = Pace.of(address)
     with ExitStack() as stack:
-        wires = {side: wire(side, address) for side in pace.sides}
-        for one in wires.values():
+        keys = {side: watched_key(side, address) for side in pace.sides}
+        for one in keys.values():
             one.create()
         children = {
             side: stack.enter_context(started("listener", side, address)) for side in pace.sides
         }
-        sent = _write(pace, wires, children)
+        sent = _write(pace, keys, children)
         times = {side: _delays(sent[side], children[side]) for side in pace.sides}
     at_most = _AT_MOST.get(address.store, _USUALLY)
     return pace.figures("write is called to callback", times, at_most)
 
 
 def _write(
-    pace: Pace, wires: Mapping[str, Wire], children: Mapping[str, Child]
+    pace: Pace, keys: Mapping[str, WatchedKey], children: Mapping[str, Child]
 ) -> dict[str, dict[str, int]]:
     """Write by both in turn; return when each write began."""
     for child in children.values():
         child.told("listening")
-    sent: dict[str, dict[str, int]] = {side: {} for side in wires}
+    sent: dict[str, dict[str, int]] = {side: {} for side in keys}
     for number in range(pace.rounds(SAMPLES)):
-        for side, one in wires.items():
+        for side, one in keys.items():
             time.sleep(pace.pause(number, _LEAST_PAUSE_SECONDS))
             sent[side][str(number)] = time.monotonic_ns()
             one.write(str(number))
     time.sleep(1)  # so that the end is not merged with the last change
-    for one in wires.values():
+    for one in keys.values():
         one.write(END)
     return sent
 

@@ -9,7 +9,7 @@ from threading import Event
 from typing import Any
 
 from benchmarks import locks
-from benchmarks.remote.sides import candidate
+from benchmarks.clients.opening import candidate
 from benchmarks.report.figure import Figure
 from benchmarks.store_address import StoreAddress
 
@@ -57,7 +57,7 @@ def _of_raw_client(address: StoreAddress) -> locks.Use:
 
 
 def _kazoo_locks(stack: ExitStack, address: StoreAddress) -> list[Any]:
-    from benchmarks.remote.zookeeper.client import connected  # noqa: PLC0415  only there
+    from benchmarks.clients.zookeeper import connected  # noqa: PLC0415  only there
 
     clients = [connected(address) for _ in range(_CLIENTS)]
     for client in clients:

@@ -3,7 +3,7 @@
 import time
 from contextlib import closing
 
-from benchmarks.remote.cassandra.client import Client
+from benchmarks.clients.cassandra import Client
 from benchmarks.report.figure import Figure
 from benchmarks.store_address import StoreAddress
 

@@ -5,11 +5,10 @@ import time
 from collections.abc import Callable
 from threading import Event
 
-from benchmarks.library import VALUE
+from benchmarks.clients.library import VALUE, LibraryCandidate
+from benchmarks.clients.opening import candidate as candidate_of
+from benchmarks.clients.opening import watched_key
 from benchmarks.processes import Child, role
-from benchmarks.remote.library import LibraryCandidate
-from benchmarks.remote.sides import candidate as candidate_of
-from benchmarks.remote.sides import wire
 from benchmarks.roles import say
 from benchmarks.store_address import StoreAddress
 
@@ -32,7 +31,9 @@ def listener(side: str, address: str) -> None:
         if value == END:
             ended.set()
 
-    one = wire(side, StoreAddress.parse(address))  # kept, because without a reference it is closed
+    one = watched_key(
+        side, StoreAddress.parse(address)
+    )  # kept, because without a reference it is closed
     one.listen(hear)
     say("listening")
     ended.wait()

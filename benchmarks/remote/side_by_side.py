@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from typing_extensions import override
 
-from benchmarks.library import VALUE
+from benchmarks.clients.library import VALUE
 from benchmarks.remote.handover import LEAST_PAUSE_SECONDS, Pair
 from benchmarks.remote.pace import Pace
 from benchmarks.remote.roles import started

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from benchmarks.remote.candidate import Candidate, Elected
+from benchmarks.clients.interfaces import Candidate, Elected
 from benchmarks.remote.tooz_loop import Loop, coordinator, have_group
 from benchmarks.store_address import StoreAddress
 from kip30 import MembershipChange

@@ -16,10 +16,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.clients.cassandra import Client
 from benchmarks.processes import role
 from benchmarks.remote.cassandra.checkpoint import Checkpoint, Churned, summary
 from benchmarks.remote.cassandra.checks import GROUP, NAMESPACE, Checks
-from benchmarks.remote.cassandra.client import Client
 from benchmarks.remote.cassandra.leaver import patient
 from benchmarks.store_address import StoreAddress, scratch
 from kip30 import Kip30Error, PluginLocator, Storage

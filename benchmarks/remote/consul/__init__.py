@@ -1,1 +1,0 @@
-"""Consul with http.client alone."""

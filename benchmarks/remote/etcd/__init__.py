@@ -1,1 +1,0 @@
-"""etcd with grpcio alone."""

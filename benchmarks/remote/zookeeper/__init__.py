@@ -1,1 +1,0 @@
-"""ZooKeeper with kazoo alone."""
