@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.remote.cassandra.checkpoint import Checkpoint, summary
+from benchmarks.deletions.checkpoint import Checkpoint, summary
 
 FIRST = Checkpoint(
     cycles=0,

@@ -1,6 +1,6 @@
 """Measure whether a namespace and a group stay usable, and as fast, after many deletions.
 
-``python -m benchmarks.remote.cassandra.deletions --cycles N --leaves N`` puts and deletes N keys of
+``python -m benchmarks.deletions --cycles N --leaves N`` puts and deletes N keys of
 one namespace, while N members join and leave one group, and checks both about twenty times on the
 way. It returns 1 if a check failed or a latency grew too much.
 """
@@ -17,10 +17,10 @@ from statistics import median
 from typing import Any
 
 from benchmarks.clients.cassandra import Client
+from benchmarks.deletions.checkpoint import Checkpoint, Churned, summary
+from benchmarks.deletions.checks import GROUP, NAMESPACE, Checks
+from benchmarks.deletions.member_churn import patient
 from benchmarks.processes import role
-from benchmarks.remote.cassandra.checkpoint import Checkpoint, Churned, summary
-from benchmarks.remote.cassandra.checks import GROUP, NAMESPACE, Checks
-from benchmarks.remote.cassandra.leaver import patient
 from benchmarks.store_address import StoreAddress, scratch
 from kip30 import Kip30Error, PluginLocator, Storage
 from kip30_conformance.servers import Ensemble, start
@@ -55,7 +55,7 @@ class Run:
         self._pool = stack.enter_context(ThreadPoolExecutor(_DELETING))
         address = StoreAddress.of(servers.settings())
         self._leaver = stack.enter_context(
-            role(address.location, _ROOT, GROUP, module="benchmarks.remote.cassandra.leaver")
+            role(address.location, _ROOT, GROUP, module="benchmarks.deletions.member_churn")
         )
         self._leaver.told("ready")
         self._raw = stack.enter_context(closing(Client(address)))
@@ -187,7 +187,7 @@ def _checkpoints(run: Run, goal: Churned, seconds: int, samples: int) -> Iterato
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="benchmarks.deletions", description=__doc__)
     parser.add_argument("--cycles", type=int, default=1_000_000, help="puts and deletes of a key")
     parser.add_argument("--leaves", type=int, default=300_000, help="joins and leaves of a member")
     parser.add_argument("--samples", type=int, default=1_000, help="of latency, first and last")

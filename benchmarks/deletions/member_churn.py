@@ -1,6 +1,6 @@
 """The process whose members join and leave, while another process puts and deletes keys.
 
-``python -m benchmarks.remote.cassandra.leaver ADDRESS NAMESPACE GROUP`` says ``ready``. At each
+``python -m benchmarks.deletions.member_churn ADDRESS NAMESPACE GROUP`` says ``ready``. At each
 line of input, the number of the first member, the one after the last, and seconds, members join and
 leave until all have, or that time is over. Then it says ``left`` and how many did.
 """

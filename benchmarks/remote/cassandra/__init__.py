@@ -1,1 +1,0 @@
-"""Cassandra with cassandra-driver alone."""
