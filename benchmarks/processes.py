@@ -85,9 +85,15 @@ class Child:
         self.end()
 
 
-def role(name: str, *arguments: object, module: str = "benchmarks.roles") -> Child:
-    """Start the role *name* of *module* in another process."""
-    return Child([sys.executable, "-m", module, name, *map(str, arguments)])
+def started(module: str, *arguments: object) -> Child:
+    """Start the program *module* in another process."""
+    return Child([sys.executable, "-m", module, *map(str, arguments)])
+
+
+def say(*words: object) -> None:
+    """Write a line to the standard output, for the process that has started this one."""
+    sys.stdout.write(" ".join(map(str, words)) + "\n")  # one write, for threads may meet here
+    sys.stdout.flush()
 
 
 def _lines(stream: IO[str] | None) -> Queue[Line | None]:

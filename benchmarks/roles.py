@@ -4,11 +4,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import psutil
 
-from benchmarks.store_address import StoreAddress
-from kip30 import Leadership, ValueChange
+from benchmarks.clients import opening
+from benchmarks.clients.library import VALUE
+from benchmarks.processes import Child, say, started
+from benchmarks.store_address import SESSION_SECONDS, StoreAddress
 
 END = "end"
 """The value at which the listener stops."""
@@ -16,48 +19,92 @@ END = "end"
 _SETTLE_SECONDS = 1.0
 
 
+def role(name: str, *arguments: object) -> Child:
+    """Start a role in another process."""
+    return started("benchmarks.roles", name, *arguments)
+
+
+def listener(side: str, address: str) -> None:
+    """Listen to the key until it is ``END``; then print each value and when it was heard."""
+    heard: list[tuple[str, int]] = []
+    ended = threading.Event()
+
+    def hear(value: str) -> None:
+        heard.append((value, time.monotonic_ns()))
+        if value == END:
+            ended.set()
+
+    # Kept, because without a reference it is closed.
+    key = opening.watched_key(side, StoreAddress.parse(address))
+    key.listen(hear)
+    say("listening")
+    ended.wait()
+    for value, moment in heard:
+        say("heard", value, moment)
+
+
+def candidates(
+    side: str, address: str, first: str, number: str, session_seconds: str = str(SESSION_SECONDS)
+) -> None:
+    """Run *number* candidates, from number *first*, each with a session of its own.
+
+    Each line of the input has a verb, ``campaign`` or ``resign``, and a candidate's number. Prints
+    when that was done or began, and when a candidate is elected.
+    """
+    chosen = {
+        one: opening.candidate(
+            side,
+            StoreAddress.parse(address),
+            partial(_say_of, one, "elected"),
+            one,
+            float(session_seconds),
+        )
+        for one in range(int(first), int(first) + int(number))
+    }
+    for line in sys.stdin:
+        verb, word = line.split()
+        one = int(word)
+        if verb == "campaign":
+            chosen[one].campaign()
+            _say_of(one, "campaigning")
+        else:
+            say("resigned", one, chosen[one].resign())
+
+
+def contender(address: str, kind: str, number: str) -> None:
+    """Join or campaign on request, and print when that was done, and whether we lead."""
+    with StoreAddress.parse(address).open("crowd") as locator:
+        locator.storage().get("bench/one")  # so that nothing is left to connect
+        say("ready")
+        sys.stdin.readline()
+        if kind == "join":
+            locator.group_membership("crowd").join(f"member-{number}", VALUE)
+            leads = False
+        else:
+            leads = locator.leader_election("crowd").nominate(f"candidate-{number}", VALUE)
+        say("done", kind, time.monotonic_ns(), leads)
+        sys.stdin.read()
+
+
 def members(address: str, group: str, number: str, sessions: str, data: str) -> None:
     """Be *number* members in *sessions* sessions until the input ends."""
-    groups = [
-        StoreAddress.parse(address).open().group_membership(group) for _ in range(int(sessions))
-    ]
+    locators = [StoreAddress.parse(address).open() for _ in range(int(sessions))]
+    groups = [one.group_membership(group) for one in locators]
     for member in range(int(number)):
         groups[member % len(groups)].join(f"member-{member:03}", data)
     say("joined")
     sys.stdin.read()
 
 
-def listener(address: str, key: str) -> None:
-    """Listen to *key* until it is ``END``; then print each value and when it was heard."""
-    heard: list[tuple[str | None, int]] = []
-    ended = threading.Event()
+def watcher(side: str, address: str) -> None:
+    """Print when a member has joined or left the group, as Tooz's loop or kip30 reports it."""
+    from benchmarks.clients.tooz import watch  # noqa: PLC0415  few stores need it
 
-    def hear(change: ValueChange[str]) -> None:
-        heard.append((change.value, time.monotonic_ns()))
-        if change.value == END:
-            ended.set()
-
-    with StoreAddress.parse(address).open() as locator:
-        locator.listener_registry().add_value_change_listener(key, hear)
-        say("listening")
-        ended.wait()
-    for value, moment in heard:
-        say(value, moment)
+    _kept = watch(side, StoreAddress.parse(address), lambda what: say(what, time.monotonic_ns()))
+    sys.stdin.read()
 
 
-def candidate(address: str, service: str, name: str) -> None:
-    """Be nominated until killed or the input ends, and print when elected."""
-
-    def elected(leadership: Leadership) -> None:
-        say("elected", time.monotonic_ns(), leadership.epoch)
-
-    with StoreAddress.parse(address).open() as locator:
-        locator.leader_election(service).nominate(name, "", on_elected=elected)
-        say("nominated")
-        sys.stdin.read()
-
-
-def idler(address: str, listeners: str, keys: str, seconds: str) -> None:
+def idle_listeners(address: str, listeners: str, keys: str, seconds: str) -> None:
     """Add listeners to a number of keys; print their cost in threads, MiB and CPU seconds."""
     process = psutil.Process()
     with StoreAddress.parse(address).open() as locator:
@@ -79,13 +126,12 @@ def _listener() -> Callable[[object], None]:
     return lambda _change: None
 
 
-def say(*words: object) -> None:
-    sys.stdout.write(" ".join(map(str, words)) + "\n")  # one write, for threads may meet here
-    sys.stdout.flush()
+def _say_of(number: int, word: str) -> None:
+    say(word, number, time.monotonic_ns())
 
 
 ROLES: dict[str, Callable[..., None]] = {
-    role.__name__: role for role in (members, listener, candidate, idler)
+    one.__name__: one for one in (listener, candidates, contender, members, watcher, idle_listeners)
 }
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import time
 from base64 import b64decode
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
@@ -223,10 +223,11 @@ class RawCandidate(Candidate):
 
     def _follow(self) -> None:
         index = 0
-        while True:
-            index, holder = self._watching.read_after(RAW_LEADER, index)
-            if holder is None and self._wanted:
-                self._take()
+        with suppress(http.client.HTTPException):  # the server ends before the candidate
+            while True:
+                index, holder = self._watching.read_after(RAW_LEADER, index)
+                if holder is None and self._wanted:
+                    self._take()
 
     def _take(self) -> None:
         lock = transactions.lock(RAW_LEADER, b"", self._session)

@@ -16,7 +16,8 @@ from typing_extensions import override
 from benchmarks.clients import library
 from benchmarks.clients.interfaces import MEMBERS, Prepared, ScanReplay, Side
 from benchmarks.clients.library import GROUP, KEY, MANY, VALUE
-from benchmarks.processes import Child, role
+from benchmarks.processes import Child
+from benchmarks.roles import role
 from benchmarks.store_address import StoreAddress
 from kip30_backends.embedded import scanning
 from kip30_backends.embedded.scanning import open_copy

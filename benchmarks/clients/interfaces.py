@@ -130,6 +130,9 @@ class WatchedKey(ABC):
     def listen(self, heard: Heard) -> None:
         """Call *heard* with each value from now on, on some thread."""
 
+    def close(self) -> None:  # noqa: B027  a raw one ends with the process
+        """Close the client."""
+
 
 class Candidate(ABC):
     """A candidate for one service, or for one lock; it is called on some thread when it leads."""

@@ -1,5 +1,6 @@
 """kip30's side of all comparisons, on any store."""
 
+import threading
 import time
 from concurrent.futures import Future
 from itertools import count, repeat
@@ -17,8 +18,9 @@ from benchmarks.clients.interfaces import (
     Side,
     WatchedKey,
 )
-from benchmarks.store_address import SESSION_SECONDS, StoreAddress
+from benchmarks.store_address import StoreAddress
 from kip30 import ValueChange
+from kip30.recipes import FencedGrip, Lock
 
 VALUE = "a value of some forty characters, say so"
 KEY = "bench/one"
@@ -26,6 +28,7 @@ MANY = 100
 GROUP = "workers"
 
 _WATCHED = "bench/watched"
+_SERVICE = "contested"
 
 
 class LibrarySide(Side):
@@ -140,26 +143,51 @@ class LibraryWatchedKey(WatchedKey):
 
         self._locator.listener_registry().add_value_change_listener(_WATCHED, hear)
 
+    @override
+    def close(self) -> None:
+        self._locator.close()
+
 
 class LibraryCandidate(Candidate):
     def __init__(
-        self,
-        address: StoreAddress,
-        elected: Elected,
-        *,
-        service: str = "handover",
-        session_seconds: float = SESSION_SECONDS,
+        self, address: StoreAddress, elected: Elected, number: int, session_seconds: float
     ) -> None:
         self._locator = address.open("election", session_seconds)
-        self._election = self._locator.leader_election(service)
+        self._election = self._locator.leader_election(_SERVICE)
         self._elected = elected
+        self._name = f"candidate-{number:04}"
 
     @override
     def campaign(self) -> None:
-        self._election.nominate("candidate", "", on_elected=lambda _: self._elected())
+        self._election.nominate(self._name, "", on_elected=lambda _: self._elected())
 
     @override
     def resign(self) -> int:
         began = time.monotonic_ns()
-        self._election.resign("candidate")
+        self._election.resign(self._name)
         return began
+
+
+class LockCandidate(Candidate):
+    """A thread that waits for the lock."""
+
+    def __init__(self, address: StoreAddress, elected: Elected, *, fair: bool) -> None:
+        self._locator = address.open("election")
+        self._lock = Lock(self._locator, _SERVICE, fair=fair)
+        self._elected = elected
+        self._grip: FencedGrip | None = None
+
+    @override
+    def campaign(self) -> None:
+        threading.Thread(target=self._acquire, daemon=True).start()
+
+    @override
+    def resign(self) -> int:
+        assert self._grip is not None
+        began = time.monotonic_ns()
+        self._grip.release()
+        return began
+
+    def _acquire(self) -> None:
+        self._grip = self._lock.acquire()
+        self._elected()

@@ -1,5 +1,6 @@
 """ZooKeeper by kazoo alone: the requests that kip30 sends, and nothing besides."""
 
+import threading
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -167,6 +168,28 @@ class RawCandidate(Candidate):
             self._client.create(_LEADER, b"", ephemeral=True)
         except NodeExistsError:
             return
+        self._elected()
+
+
+class KazooLockCandidate(Candidate):
+    """A thread that waits for kazoo's lock."""
+
+    def __init__(self, address: StoreAddress, elected: Elected) -> None:
+        self._lock = connected(address).Lock("/contested")
+        self._elected = elected
+
+    @override
+    def campaign(self) -> None:
+        threading.Thread(target=self._acquire, daemon=True).start()
+
+    @override
+    def resign(self) -> int:
+        began = time.monotonic_ns()
+        self._lock.release()
+        return began
+
+    def _acquire(self) -> None:
+        self._lock.acquire()
         self._elected()
 
 

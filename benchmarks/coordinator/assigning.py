@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from benchmarks.pipeline.timing import Spent, spent
 from benchmarks.report import machine
 from benchmarks.report.figure import Figure
+from benchmarks.timing import Spent, spent
 from kip30.coordinator.assignors import (
     Assignment,
     Assignor,

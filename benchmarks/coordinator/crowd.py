@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from typing_extensions import override
 
-from benchmarks.roles import say
+from benchmarks.processes import say
 from benchmarks.store_address import StoreAddress
 from kip30 import PluginLocator
 from kip30.coordinator import GroupConfig

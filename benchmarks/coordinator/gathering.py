@@ -8,7 +8,7 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks.growth.rest import sent_by
-from benchmarks.processes import Child, role
+from benchmarks.processes import Child, started
 from benchmarks.store_address import StoreAddress
 
 PROCESSES = 10
@@ -126,7 +126,7 @@ class Gathering:
         return Held(sum(one.num_threads() for one in members), memory)
 
     def _opened(self) -> Child:
-        child = self._stack.enter_context(role(*map(str, self._arguments), module=_MODULE))
+        child = self._stack.enter_context(started(_MODULE, *self._arguments))
         child.told("ready")
         return child
 

@@ -20,7 +20,7 @@ from benchmarks.clients.cassandra import Client
 from benchmarks.deletions.checkpoint import Checkpoint, Churned, summary
 from benchmarks.deletions.checks import GROUP, NAMESPACE, Checks
 from benchmarks.deletions.member_churn import patient
-from benchmarks.processes import role
+from benchmarks.processes import started
 from benchmarks.store_address import StoreAddress, scratch
 from kip30 import Kip30Error, PluginLocator, Storage
 from kip30_conformance.servers import Ensemble, start
@@ -55,7 +55,7 @@ class Run:
         self._pool = stack.enter_context(ThreadPoolExecutor(_DELETING))
         address = StoreAddress.of(servers.settings())
         self._leaver = stack.enter_context(
-            role(address.location, _ROOT, GROUP, module="benchmarks.deletions.member_churn")
+            started("benchmarks.deletions.member_churn", address.location, _ROOT, GROUP)
         )
         self._leaver.told("ready")
         self._raw = stack.enter_context(closing(Client(address)))

@@ -1,7 +1,7 @@
 """The process whose members join and leave, while another process puts and deletes keys.
 
-``python -m benchmarks.deletions.member_churn ADDRESS NAMESPACE GROUP`` says ``ready``. At each
-line of input, the number of the first member, the one after the last, and seconds, members join and
+``python -m benchmarks.deletions.member_churn ADDRESS NAMESPACE GROUP`` says ``ready``. At each line
+of input, the number of the first member, the one after the last, and seconds, members join and
 leave until all have, or that time is over. Then it says ``left`` and how many did.
 """
 
@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from benchmarks.roles import say
+from benchmarks.processes import say
 from benchmarks.store_address import StoreAddress
 from kip30 import PluginLocator
 from kip30.driver import MembershipDriver

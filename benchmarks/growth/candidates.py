@@ -11,13 +11,15 @@ from typing import TypeVar
 import psutil
 
 from benchmarks.growth.rest import segments
-from benchmarks.processes import Child, role
+from benchmarks.processes import Child
 from benchmarks.report.figure import middle
+from benchmarks.roles import role
 from benchmarks.store_address import StoreAddress
 
 NEXT = {
     side: f"{side}: from giving up to the next one" for side in ("election", "lock", "fair lock")
 }
+_ROLES = {"election": "library", "lock": "lock", "fair lock": "fair lock", "kazoo": "kazoo"}
 OVER_KAZOO = {side: f"{name}, over kazoo's lock" for side, name in NEXT.items()}
 ROUNDS = 30
 
@@ -70,9 +72,11 @@ class _Crowd:
         self._told = dict[tuple[str, int], int]()
         for first in range(0, size, self._each):
             number = min(self._each, size - first)
-            child = role(side, address, first, number, module="benchmarks.growth.candidate")
-            self._children.append(stack.enter_context(child))
-            self._until(partial(self._told.get, ("ready", first)))
+            child = stack.enter_context(role("candidates", _ROLES[side], address, first, number))
+            self._children.append(child)
+            for one in range(first, first + number):
+                child.say(f"campaign {one}")
+            self._until(partial(self._told.get, ("campaigning", first + number - 1)))
         self._leader = self._next_leader()
 
     def hand_over(self) -> float:

@@ -11,8 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 
 from benchmarks.clients.library import VALUE
-from benchmarks.processes import Child, role
-from benchmarks.roles import say
+from benchmarks.processes import Child, say, started
 from benchmarks.store_address import StoreAddress
 from kip30 import GroupMembership, PluginLocator, Storage
 
@@ -27,7 +26,7 @@ Change = Callable[[], object]
 
 def writing(address: StoreAddress, namespace: str, kind: str, size: int) -> Child:
     """Start the process."""
-    return role(str(address), namespace, kind, size, module="benchmarks.growth.writer")
+    return started("benchmarks.growth.writer", address, namespace, kind, size)
 
 
 def fill(storage: Storage[str], size: int) -> None:

@@ -11,7 +11,7 @@ from statistics import median
 from typing import NamedTuple
 from uuid import uuid4
 
-from benchmarks.pipeline.timing import Spent, both_spent, spent
+from benchmarks.timing import Spent, both_spent, spent
 from kip30.config import load
 from kip30.driver import Backend
 from kip30.driver.records import Condition, Write

@@ -24,8 +24,8 @@ from typing import Self
 import psutil
 from pyspark.sql import SparkSession
 
+from benchmarks.dataset import fill
 from benchmarks.pipeline import applying
-from benchmarks.pipeline.dataset import fill
 from kip30 import PluginLocator
 from kip30.driver.scanning import View
 from kip30.pipeline.compare import diff

@@ -5,9 +5,9 @@ from contextlib import closing
 from benchmarks.clients.embedded import LibrarySide, RawSide
 from benchmarks.clients.interfaces import Operation
 from benchmarks.report.figure import Figure
-from benchmarks.speed import Batch
 from benchmarks.statements import Trace, differences
 from benchmarks.store_address import StoreAddress
+from benchmarks.subjects.speed import Batch
 
 
 def measure(address: StoreAddress) -> list[Figure]:

@@ -5,10 +5,10 @@ from contextlib import closing
 from typing import NamedTuple
 
 from benchmarks.clients.opening import raw_scan
-from benchmarks.pipeline.dataset import fill
-from benchmarks.pipeline.timing import Spent, both_spent
+from benchmarks.dataset import fill
 from benchmarks.report.figure import Figure
 from benchmarks.store_address import StoreAddress
+from benchmarks.timing import Spent, both_spent
 from kip30.driver.scanning import Position, ScanDriver, Span
 from kip30.runtime.resolution import scanner
 

@@ -15,42 +15,34 @@ GROWTH = "growth"
 REBALANCE = "rebalance"
 SCAN = "scan"
 
-_EMBEDDED = {
-    "storage": "benchmarks.storage",
-    "guards": "benchmarks.guards",
+_OF_ALL = {
+    "guards": "benchmarks.subjects.guards",
     REBALANCE: "benchmarks.coordinator.rebalance",
-    "group": "benchmarks.group",
-    "event": "benchmarks.events",
-    "failover": "benchmarks.failover",
-    "idle": "benchmarks.idle",
-    "start": "benchmarks.start",
-    "locks": "benchmarks.locks",
-    "runner": "benchmarks.handover",
-    "shares": "benchmarks.shares",
-    SCAN: "benchmarks.pipeline.scan",
+    "event": "benchmarks.subjects.events",
+    "handover": "benchmarks.subjects.handover",
+    "shares": "benchmarks.subjects.shares",
+    "contention": "benchmarks.subjects.contention",
+    "locks": "benchmarks.subjects.locks",
+    SCAN: "benchmarks.subjects.scan",
     GROWTH: "benchmarks.growth.measuring",
 }
-_ON_SERVERS = {
-    "speed": "benchmarks.speed",
-    "guards": "benchmarks.guards",
-    REBALANCE: "benchmarks.coordinator.rebalance",
-    "event": "benchmarks.remote.events",
-    "handover": "benchmarks.remote.handover",
-    "crash": "benchmarks.remote.crash",
-    "shares": "benchmarks.remote.shares",
-    "contention": "benchmarks.remote.contention",
-    "locks": "benchmarks.remote.locks",
-    SCAN: "benchmarks.pipeline.scan",
-    GROWTH: "benchmarks.growth.measuring",
+_OF_EMBEDDED = {
+    "storage": "benchmarks.subjects.storage",
+    "group": "benchmarks.subjects.group",
+    "failover": "benchmarks.subjects.failover",
+    "idle": "benchmarks.subjects.idle_listeners",
+    "start": "benchmarks.subjects.startup",
+    "runner": "benchmarks.subjects.runner",
 }
-_TOOZ = {BESIDE: "benchmarks.remote.side_by_side"}
-_LOOKS = {"looks": "benchmarks.remote.looks"}
+# Results of servers have the failover under another name, because its unit is another one.
+_OF_SERVERS = {"speed": "benchmarks.subjects.speed", "crash": "benchmarks.subjects.failover"}
+_TOOZ = {BESIDE: "benchmarks.subjects.beside_tooz"}
 _OF = {
-    EMBEDDED: _EMBEDDED,
-    "zookeeper": _ON_SERVERS | _TOOZ,
-    "etcd": _ON_SERVERS | _TOOZ,
-    "consul": _ON_SERVERS,
-    "cassandra": _ON_SERVERS | _LOOKS,
+    EMBEDDED: _OF_EMBEDDED | _OF_ALL,
+    "zookeeper": _OF_SERVERS | _OF_ALL | _TOOZ,
+    "etcd": _OF_SERVERS | _OF_ALL | _TOOZ,
+    "consul": _OF_SERVERS | _OF_ALL,
+    "cassandra": _OF_SERVERS | _OF_ALL | {"looks": "benchmarks.subjects.reads_at_rest"},
 }
 
 _SIZED = {SCAN, GROWTH, REBALANCE}

@@ -4,8 +4,8 @@ import time
 from contextlib import ExitStack
 
 from benchmarks.processes import Child
-from benchmarks.remote.roles import started
 from benchmarks.report.figure import Figure
+from benchmarks.roles import role
 from benchmarks.store_address import StoreAddress
 
 EACH = 20
@@ -17,11 +17,11 @@ _AT_MOST_SECONDS = 10.0
 def measure(address: StoreAddress) -> list[Figure]:
     """Measure until all processes are done; an error in one of them ends it, and this."""
     with ExitStack() as stack:
-        crowd = _crowd(stack, address)
+        contenders = _contenders(stack, address)
         began = time.monotonic_ns()
-        for child in crowd:
+        for child in contenders:
             child.say("go")
-        told = [child.told("done") for child in crowd]
+        told = [child.told("done") for child in contenders]
     took = {kind: max(int(at) for _, one, at, _ in told if one == kind) - began for kind in _KINDS}
     leaders = sum(leads == "True" for *_, leads in told)
     return [
@@ -31,19 +31,19 @@ def measure(address: StoreAddress) -> list[Figure]:
     ]
 
 
-def _crowd(stack: ExitStack, address: StoreAddress) -> list[Child]:
+def _contenders(stack: ExitStack, address: StoreAddress) -> list[Child]:
     """Return processes that are connected and wait for a word."""
     kinds = [(kind, number) for number in range(EACH) for kind in _KINDS]
-    crowd: list[Child] = []
+    contenders: list[Child] = []
     for at in range(0, len(kinds), _AT_ONCE):
         some = [
-            stack.enter_context(started("contender", address, *one))
+            stack.enter_context(role("contender", address, *one))
             for one in kinds[at : at + _AT_ONCE]
         ]
         for child in some:
             child.told("ready")
-        crowd += some
-    return crowd
+        contenders += some
+    return contenders
 
 
 def _figure(what: str, value: float, unit: str, at_most: float) -> Figure:

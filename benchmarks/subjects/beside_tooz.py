@@ -9,13 +9,12 @@ from typing import Any, Protocol
 from typing_extensions import override
 
 from benchmarks.clients.library import VALUE
-from benchmarks.remote.handover import LEAST_PAUSE_SECONDS, Pair
-from benchmarks.remote.pace import Pace
-from benchmarks.remote.roles import started
-from benchmarks.remote.tooz_loop import DOCUMENTED_PAUSE_SECONDS, coordinator, have_group
-from benchmarks.remote.tooz_roles import GROUP
+from benchmarks.clients.tooz import DOCUMENTED_PAUSE_SECONDS, GROUP, coordinator, have_group
 from benchmarks.report.figure import Figure
+from benchmarks.roles import role
 from benchmarks.store_address import StoreAddress
+from benchmarks.subjects.handover import PAUSE, CandidatePair
+from benchmarks.subjects.observation import Observation
 
 MEMBERS = 20
 CALLS = 100
@@ -140,7 +139,7 @@ def _join_events(address: StoreAddress, sides: dict[str, Side]) -> list[Figure]:
 
 
 def _joins_seen(address: StoreAddress, name: str, side: Side) -> list[float]:
-    with started("watcher", name, address) as child:
+    with role("watcher", name, address) as child:
         child.told("watching")
         return [_join_seen(child, side, number) for number in range(EVENTS)]
 
@@ -163,12 +162,12 @@ def _leader_changes(address: StoreAddress) -> list[Figure]:
 
 def _handovers(address: StoreAddress, name: str) -> list[float]:
     with ExitStack() as stack:
-        pair = Pair(stack, name, address)
+        pair = CandidatePair(stack, name, address)
         return [pair.handover(_pause(number)) for number in range(EVENTS)]
 
 
 def _pause(number: int) -> float:
-    return Pace(bound=0).pause(number, LEAST_PAUSE_SECONDS)
+    return Observation(0, ()).pause(number, *PAUSE)
 
 
 def _milliseconds(call: Callable[[], object]) -> float:

@@ -1,7 +1,9 @@
 """Locks: acquiring and releasing a free one, passing one on, and waiting for a fair one.
 
-On the embedded store the raw side is what any lock of a file of SQLite needs: a transaction that
-writes the holder, synced to the disk, and one that deletes it.
+The raw client of a server creates the record of the leader, under its session, and deletes it; on
+ZooKeeper kazoo's lock is measured, too. On the embedded store the raw side is what any lock of a
+file of SQLite needs: a transaction that writes the holder, synced to the disk, and one that deletes
+it.
 """
 
 import sqlite3
@@ -12,7 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+from benchmarks.clients.opening import candidate
 from benchmarks.report.figure import Figure, middle
 from benchmarks.store_address import StoreAddress
 from kip30 import PluginLocator
@@ -31,22 +35,35 @@ _CLIENTS = 8
 _HAND_OVERS = 60
 _CYCLES = 40
 _SETTLE_SECONDS = 1.0
-_LEAST = 0.6
+_PATIENCE_SECONDS = 10.0
+_LEAST = {
+    "embedded": {"raw": 0.6},
+    "zookeeper": {"kazoo": 0.9},
+    "etcd": {"raw": 0.75},
+    "consul": {"raw": 0.75},
+    "cassandra": {},
+}
 
 
 def measure(address: StoreAddress) -> list[Figure]:
     with ExitStack() as stack:
-        locators = [stack.enter_context(address.open()) for _ in range(_CLIENTS)]
-        sides = uses(locators[0]) | {"raw": _of_sqlite(address.directory, stack)}
+        locators = [stack.enter_context(address.open("locks")) for _ in range(_CLIENTS)]
+        sides = _uses(locators[0])
+        if raw := _raw_use(address, stack):
+            sides["raw"] = raw
+        kazoo = _kazoo_locks(stack, address) if address.store == "zookeeper" else []
+        if kazoo:
+            sides["kazoo"] = lambda: (kazoo[0].acquire(), kazoo[0].release())
         return [
-            *free(sides, {"raw": _LEAST}),
-            *handed_over("lock", holds(locators, fair=False)),
-            *handed_over("fair lock", holds(locators, fair=True)),
-            *longest_wait(holds(locators, fair=True, name="waits")),
+            *_free(sides, _LEAST[address.store]),
+            *_handed_over("lock", _holds(locators, fair=False)),
+            *_handed_over("fair lock", _holds(locators, fair=True)),
+            *_longest_wait(_holds(locators, fair=True, name="waits")),
+            *(_handed_over("kazoo", [_held_by(one) for one in kazoo]) if kazoo else []),
         ]
 
 
-def uses(locator: PluginLocator) -> dict[str, Use]:
+def _uses(locator: PluginLocator) -> dict[str, Use]:
     """Return the use of a lock of each kind."""
     plain, fair = Lock(locator, "any order"), Lock(locator, "fair", fair=True)
     return {
@@ -55,13 +72,13 @@ def uses(locator: PluginLocator) -> dict[str, Use]:
     }
 
 
-def holds(locators: list[PluginLocator], *, fair: bool, name: str = "passed on") -> list[Hold]:
+def _holds(locators: list[PluginLocator], *, fair: bool, name: str = "passed on") -> list[Hold]:
     """Return a contender of each client."""
     locks = [Lock(one, f"{name} {fair}", fair=fair) for one in locators]
     return [lambda lock=lock: lock.acquire().release for lock in locks]  # type: ignore[misc]
 
 
-def free(sides: Mapping[str, Use], least: Mapping[str, float]) -> list[Figure]:
+def _free(sides: Mapping[str, Use], least: Mapping[str, float]) -> list[Figure]:
     """Use each side in turn, so that none has the quiet moments; *least* bounds the ratios."""
     times: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(_WARM_UP + ROUNDS):
@@ -86,7 +103,7 @@ def free(sides: Mapping[str, Use], least: Mapping[str, float]) -> list[Figure]:
     ]
 
 
-def handed_over(name: str, contenders: list[Hold]) -> list[Figure]:
+def _handed_over(name: str, contenders: list[Hold]) -> list[Figure]:
     """Pass a lock on among threads of the clients: from a release to the next one's acquiring."""
     return [
         _milliseconds(
@@ -119,7 +136,7 @@ def _hand_overs(contenders: list[Hold], waiters: int) -> list[float]:
     return [acquired - released for (_, released), (acquired, _) in pairwise(moments)]
 
 
-def longest_wait(contenders: list[Hold]) -> list[Figure]:
+def _longest_wait(contenders: list[Hold]) -> list[Figure]:
     """Let each of the clients hold a fair lock again and again; compare the waits with a cycle."""
     waits = list[float]()
     start = threading.Barrier(len(contenders) + 1)
@@ -154,7 +171,27 @@ def _milliseconds(name: str, value: float) -> Figure:
     return Figure(name=name, value=value, unit="ms")
 
 
-def _of_sqlite(folder: Path, stack: ExitStack) -> Use:
+def _raw_use(address: StoreAddress, stack: ExitStack) -> Use | None:
+    """Return the use of what the client of the store alone does for a lock."""
+    if address.is_embedded:
+        return _use_of_sqlite(address.directory, stack)
+    return None if address.store == "cassandra" else _use_of_candidate(address)
+
+
+def _use_of_candidate(address: StoreAddress) -> Use:
+    elected = threading.Event()
+    one = candidate("raw", address, elected.set)
+
+    def use() -> None:
+        elected.clear()
+        one.campaign()
+        assert elected.wait(_PATIENCE_SECONDS)
+        one.resign()
+
+    return use
+
+
+def _use_of_sqlite(folder: Path, stack: ExitStack) -> Use:
     connection = sqlite3.connect(folder / "raw.db", isolation_level=None)
     stack.callback(connection.close)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -166,3 +203,25 @@ def _of_sqlite(folder: Path, stack: ExitStack) -> Use:
         connection.execute("DELETE FROM held WHERE name = 'lock'")
 
     return use
+
+
+def _kazoo_locks(stack: ExitStack, address: StoreAddress) -> list[Any]:
+    from benchmarks.clients.zookeeper import connected  # noqa: PLC0415  only there
+
+    clients = [connected(address) for _ in range(_CLIENTS)]
+    for client in clients:
+        stack.callback(client.stop)
+    return [client.Lock("/kazoo-lock") for client in clients]
+
+
+def _held_by(lock: Any) -> Hold:
+    """Return a contender with a lock object of its own each time, for a thread of its own."""
+    client, path = lock.client, lock.path
+
+    def hold() -> Use:
+        one = client.Lock(path)
+        one.acquire()
+        released: Use = one.release
+        return released
+
+    return hold

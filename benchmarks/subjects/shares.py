@@ -14,13 +14,17 @@ from typing import NamedTuple
 from benchmarks.processes import Child
 from benchmarks.report.figure import Figure
 from benchmarks.store_address import StoreAddress
+from benchmarks.subjects.failover import ClaimLifetime
 
-GROUPS = (2, 10)
-"""Numbers of runners that divide the items."""
-ROUNDS = 15
+RUNNERS = 2
+RUNNERS_EMBEDDED = (2, 10)
+"""Numbers of runners that divide the items, each measured alone."""
+ROUNDS = 5
+ROUNDS_EMBEDDED = 15
 ITEMS = 20
 _SETTLE_SECONDS = 0.5
 _COMMAND = ("sh", "-c", 'echo "begun $KIP30_SHARE"; exec sleep 600')
+_NAME = "kill -9 of one of {} to the next command for its items"
 
 
 class _Share(NamedTuple):
@@ -29,30 +33,42 @@ class _Share(NamedTuple):
 
 
 def measure(address: StoreAddress) -> list[Figure]:
-    return [figure for runners in GROUPS for figure in _figures(address.settings(), runners)]
+    if address.is_embedded:
+        return [one for runners in RUNNERS_EMBEDDED for one in _in_milliseconds(address, runners)]
+    return _in_lifetimes(address)
 
 
-def _figures(chosen: Mapping[str, str], runners: int) -> list[Figure]:
-    samples = takeovers(chosen, runners, ROUNDS)
-    name = f"kill -9 of one of {runners} to the next command for its items"
+def _in_milliseconds(address: StoreAddress, runners: int) -> list[Figure]:
+    samples = _takeovers(address.settings(), runners, ROUNDS_EMBEDDED)
+    name = _NAME.format(runners)
+    at_most = 150 if runners == RUNNERS else None
     return [
-        Figure.median(
-            f"{name}, median", samples, "ms", at_most=150 if runners == min(GROUPS) else None
-        ),
+        Figure.median(f"{name}, median", samples, "ms", at_most=at_most),
         Figure.percentile(f"{name}, p90", samples, "ms", 90),
     ]
 
 
-def takeovers(chosen: Mapping[str, str], runners: int, rounds: int) -> tuple[float, ...]:
+def _in_lifetimes(address: StoreAddress) -> list[Figure]:
+    lifetime = ClaimLifetime.on(address.store)
+    chosen = address.settings("shares", lifetime.session_seconds)
+    shares = tuple(one / 1e3 / lifetime.seconds for one in _takeovers(chosen, RUNNERS, ROUNDS))
+    name, unit = _NAME.format(RUNNERS), lifetime.unit
+    return [
+        Figure(name=f"{name}, worst", value=max(shares), unit=unit, samples=shares),
+        Figure.median(f"{name}, median", shares, unit),
+    ]
+
+
+def _takeovers(chosen: Mapping[str, str], runners: int, rounds: int) -> list[float]:
     """Return the milliseconds from each of *rounds* kills to the last command for the items."""
     with ExitStack() as stack:
-        group = _Group(chosen, f"{runners}-runners", stack)
+        group = _RunnerGroup(chosen, f"{runners}-runners", stack)
         for _ in range(runners):
             group.add()
-        return tuple(group.takeover() for _ in range(rounds))
+        return [group.takeover() for _ in range(rounds)]
 
 
-class _Group:
+class _RunnerGroup:
     """Runners, and what the command of each has begun with last."""
 
     def __init__(self, chosen: Mapping[str, str], name: str, stack: ExitStack) -> None:

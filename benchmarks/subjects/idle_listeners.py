@@ -1,7 +1,7 @@
 """Cost of 1,000 listeners while nothing happens."""
 
-from benchmarks.processes import role
 from benchmarks.report.figure import Figure
+from benchmarks.roles import role
 from benchmarks.store_address import StoreAddress
 
 LISTENERS = 1000
@@ -13,7 +13,7 @@ def measure(address: StoreAddress) -> list[Figure]:
 
 
 def _figures(address: StoreAddress, name: str, keys: int) -> list[Figure]:
-    with address.fresh() as one, role("idler", one, LISTENERS, keys, SECONDS) as child:
+    with address.fresh() as one, role("idle_listeners", one, LISTENERS, keys, SECONDS) as child:
         threads, mebibytes, seconds = map(float, child.line().text.split())
     return [
         _figure(f"threads more, {name}", threads, "threads", 10),
