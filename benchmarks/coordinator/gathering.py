@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import psutil
 
-from benchmarks.growth.rest import sent_by
+from benchmarks.process_use import cpu_milliseconds, requests_sent
 from benchmarks.processes import Child, started
 from benchmarks.store_address import StoreAddress
 
@@ -149,9 +149,7 @@ class Gathering:
 
     def _spent(self) -> Spent:
         processes = [child.pid for child in self.children]
-        times = [psutil.Process(one).cpu_times() for one in processes]
-        cpu = 1e3 * sum(one.user + one.system for one in times)
-        return Spent(cpu, sent_by(self._address, processes))
+        return Spent(cpu_milliseconds(processes), requests_sent(self._address, processes))
 
     def _await_shared(self) -> int:
         """Wait until all members share all items in one generation; return the last moment."""

@@ -1,6 +1,5 @@
 """A leader that resigns, or a lock released, among many that wait: the time until the next one."""
 
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -8,9 +7,7 @@ from functools import partial
 from queue import Empty
 from typing import TypeVar
 
-import psutil
-
-from benchmarks.growth.rest import segments
+from benchmarks.process_use import cpu_milliseconds, segments_sent
 from benchmarks.processes import Child
 from benchmarks.report.figure import middle
 from benchmarks.roles import role
@@ -98,13 +95,11 @@ class _Crowd:
         return {name: value - before[name] for name, value in self._sums().items()}
 
     def _sums(self) -> dict[str, float]:
-        command = ["ss", "-tinpHO"]
-        sockets = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        times = [psutil.Process(child.pid).cpu_times() for child in self._children]
+        processes = [child.pid for child in self._children]
         return {
             "s": time.monotonic(),
-            "requests": sum(segments(sockets, child.pid) for child in self._children),
-            "CPU": 1e3 * sum(one.user + one.system for one in times),
+            "requests": segments_sent(processes),
+            "CPU": cpu_milliseconds(processes),
         }
 
     def _next_leader(self) -> int:

@@ -1,4 +1,7 @@
-"""All rows of one store; each size of each row has a process and a deadline."""
+"""All rows of one store; each size of each row has a process and a deadline.
+
+``python -m benchmarks.growth.measuring ROW ADDRESS N`` is such a process, and prints JSON.
+"""
 
 import json
 import os
@@ -8,9 +11,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
-from benchmarks.growth.naming import FAILED, MISSED, named
-from benchmarks.growth.rows import BOUNDS, ROWS, sizes
-from benchmarks.growth.targets import judged
+from benchmarks.growth.costs import FAILED, MISSED, named
+from benchmarks.growth.rows import ROWS, sizes
+from benchmarks.growth.targets import BOUNDS, judged
 from benchmarks.report.figure import Figure
 from benchmarks.store_address import StoreAddress
 
@@ -49,7 +52,7 @@ def _cell(row: str, address: StoreAddress, size: int) -> Iterator[Figure]:
 
 
 def _run(row: str, address: StoreAddress, size: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.growth.cell", row, str(address), str(size)]
+    command = [sys.executable, "-m", "benchmarks.growth.measuring", row, str(address), str(size)]
     values: dict[str, float] = json.loads(_output(command, ROWS[row].deadline_seconds))
     return values
 
@@ -82,3 +85,11 @@ def _unit(name: str) -> str:
     if name.endswith("rate"):
         return "puts/s"
     return "requests" if "requests" in name else "ms"
+
+
+def main(row: str, address: str, size: str) -> None:
+    print(json.dumps(ROWS[row].measure(StoreAddress.parse(address), int(size))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,21 +1,16 @@
 """Cost of sessions and led services while nothing happens."""
 
 import os
-import re
-import subprocess
 import time
-import urllib.request
-from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 
 from benchmarks.clients.library import VALUE
+from benchmarks.process_use import calls_begun, requests_sent, segments_sent
 from benchmarks.store_address import StoreAddress
 
 SECONDS = 20.0
 _SETTLE_SECONDS = 5.0
 _KEEP_ALIVE = "LeaseKeepAlive"
-_CALLS = re.compile(r'^grpc_server_started_total{grpc_method="(\w+)".*} (\S+)$', re.MULTILINE)
-_SEGMENTS = re.compile(r"\bdata_segs_out:(\d+)")
 
 
 def sessions(address: StoreAddress, size: int) -> dict[str, float]:
@@ -50,50 +45,12 @@ def _at_rest(address: StoreAddress) -> dict[str, float]:
 
 
 def _sent(address: StoreAddress) -> dict[str, float]:
-    """Return what this process has sent so far.
-
-    On etcd a segment is no request: HTTP/2 answers pings, and opens windows. There the server says
-    how many calls have begun; this process is its only client.
-    """
+    """Return what this process, which is the only client, has sent so far."""
     if address.is_embedded:
         return {}
-    sent = segments(_sockets(), os.getpid())
-    if address.store != "etcd":
-        return {"requests": sent}
-    methods = _begun(address)
-    return {
-        "requests": sum(methods.values()),
-        "keep-alives": methods.get(_KEEP_ALIVE, 0),
-        "segments": sent,
-    }
-
-
-def sent_by(address: StoreAddress, processes: Iterable[int]) -> float:
-    """Return how many requests *processes* have sent so far, which are the only clients of etcd."""
-    if address.is_embedded:
-        return 0
+    process = [os.getpid()]
+    sent = {"requests": requests_sent(address, process)}
     if address.store == "etcd":
-        return sum(_begun(address).values())
-    sockets = _sockets()
-    return sum(segments(sockets, process) for process in processes)
-
-
-def _begun(address: StoreAddress) -> Mapping[str, float]:
-    with urllib.request.urlopen(f"http://{address.location}/metrics") as told:
-        return calls(told.read().decode())
-
-
-def calls(metrics: str) -> Mapping[str, float]:
-    """Return how many calls of each method an etcd server says have begun."""
-    return {method: float(number) for method, number in _CALLS.findall(metrics)}
-
-
-def _sockets() -> str:
-    # One line for each socket, with its process.
-    return subprocess.run(["ss", "-tinpHO"], check=True, capture_output=True, text=True).stdout
-
-
-def segments(sockets: str, process: int) -> int:
-    """Add up what the sockets of *process* have sent, as ``ss -tinpHO`` reports it."""
-    mine = (line for line in sockets.splitlines() if f"pid={process}," in line)
-    return sum(int(found) for line in mine for found in _SEGMENTS.findall(line))
+        sent["keep-alives"] = calls_begun(address).get(_KEEP_ALIVE, 0)
+        sent["segments"] = segments_sent(process)
+    return sent

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from benchmarks.growth.exponent import exponent
-from benchmarks.growth.naming import FAILED, MISSED, split
+from benchmarks.growth.costs import FAILED, MISSED, exponent, split
 from benchmarks.report.figure import Figure
 from benchmarks.report.results import Results
 from benchmarks.store_address import STORES

@@ -10,7 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.growth.ratio import SMALLEST, ratios
+from benchmarks.growth.costs import SMALLEST, ratios
 from benchmarks.report.figure import Figure
 from benchmarks.report.results import Results
 from benchmarks.subjects import BESIDE

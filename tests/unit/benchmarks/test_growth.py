@@ -4,14 +4,11 @@ from threading import Barrier, BrokenBarrierError
 
 import pytest
 
-from benchmarks.growth.exponent import exponent
-from benchmarks.growth.naming import MISSED, named, split
-from benchmarks.growth.ratio import ratios
-from benchmarks.growth.rest import calls, segments
-from benchmarks.growth.rows import Bound
+from benchmarks.growth.costs import MISSED, exponent, named, ratios, split
 from benchmarks.growth.table import tables
-from benchmarks.growth.targets import judged
+from benchmarks.growth.targets import Bound, judged
 from benchmarks.growth.threads import timed
+from benchmarks.process_use import calls, segments
 from benchmarks.report.figure import Figure
 from benchmarks.report.results import Results
 from benchmarks.store_address import STORES
