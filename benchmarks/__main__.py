@@ -9,7 +9,7 @@ from benchmarks import subjects
 from benchmarks.report import machine, tables
 from benchmarks.report.plot import plot
 from benchmarks.report.results import Results, merge, read
-from benchmarks.store_address import STORES
+from benchmarks.store_address import STORES, add_store_option
 
 
 def main() -> int:
@@ -46,9 +46,7 @@ def _measured_of(store: str, options: argparse.Namespace) -> Sequence[Results]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument(
-        "--store", action="append", choices=STORES, help="may be repeated; else all"
-    )
+    add_store_option(parser)
     parser.add_argument("--only", action="append", metavar="SUBJECT", help="may be repeated")
     parser.add_argument(
         "--rows",

@@ -17,7 +17,7 @@ class Line(NamedTuple):
 
 
 class ChildEndedError(Exception):
-    """A process ended before it had done its part; the message is the last it said."""
+    """A process ended before it had done its part; the message is its last error."""
 
 
 class Child:
@@ -42,23 +42,23 @@ class Child:
         """
         line = self.out.get(timeout=patience_seconds)
         if line is None:
-            raise ChildEndedError(self._last_words())
+            raise ChildEndedError(self._last_error())
         return line
 
-    def complaint(self) -> Line:
+    def error_line(self) -> Line:
         """Return the next line of the standard error, as `line` does."""
         line = self.err.get(timeout=_PATIENCE_SECONDS)
         if line is None:
-            raise ChildEndedError("it said nothing more")
+            raise ChildEndedError("it printed nothing more")
         return line
 
-    def told(self, word: str, patience_seconds: float = _PATIENCE_SECONDS) -> list[str]:
+    def expect(self, word: str, patience_seconds: float = _PATIENCE_SECONDS) -> list[str]:
         """Return the words of the next line that begins with *word*."""
         while (words := self.line(patience_seconds).text.split())[0] != word:
             pass
         return words
 
-    def say(self, text: str) -> None:
+    def send(self, text: str) -> None:
         """Write a line to its standard input."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{text}\n")
@@ -74,9 +74,9 @@ class Child:
         self._process.kill()
         self._process.wait()
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
         said = [line.text for line in iter(self.err.get, None)]
-        return said[-1] if said else "it said nothing"
+        return said[-1] if said else "it printed nothing"
 
     def __enter__(self) -> Self:
         return self
@@ -90,7 +90,7 @@ def started(module: str, *arguments: object) -> Child:
     return Child([sys.executable, "-m", module, *map(str, arguments)])
 
 
-def say(*words: object) -> None:
+def print_line(*words: object) -> None:
     """Write a line to the standard output, for the process that has started this one."""
     sys.stdout.write(" ".join(map(str, words)) + "\n")  # one write, for threads may meet here
     sys.stdout.flush()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from benchmarks.store_address import EMBEDDED, STORES, StoreAddress, scratch
+from benchmarks.store_address import EMBEDDED, STORES, StoreAddress, add_store_option, scratch
 from kip30.config import Written
 from kip30_conformance.fault_suites.mixed_claims import (
     MixedClaims,
@@ -58,9 +58,7 @@ class EmbeddedHarness(Harness):
 def main() -> int:
     """Return 1 if claims were not back in time, or more than one session was lost."""
     parser = argparse.ArgumentParser(prog="benchmarks.recovery", description=__doc__)
-    parser.add_argument(
-        "--store", action="append", choices=STORES, help="may be repeated; else all"
-    )
+    add_store_option(parser)
     sys.stdout.write(_TITLE)
     are_good = [_is_good(store) for store in parser.parse_args().store or STORES]
     return int(not all(are_good))

@@ -10,7 +10,7 @@ import psutil
 
 from benchmarks.clients import opening
 from benchmarks.clients.library import VALUE
-from benchmarks.processes import Child, say, started
+from benchmarks.processes import Child, print_line, started
 from benchmarks.store_address import SESSION_SECONDS, StoreAddress
 
 END = "end"
@@ -37,10 +37,10 @@ def listener(side: str, address: str) -> None:
     # Kept, because without a reference it is closed.
     key = opening.watched_key(side, StoreAddress.parse(address))
     key.listen(hear)
-    say("listening")
+    print_line("listening")
     ended.wait()
     for value, moment in heard:
-        say("heard", value, moment)
+        print_line("heard", value, moment)
 
 
 def candidates(
@@ -55,7 +55,7 @@ def candidates(
         one: opening.candidate(
             side,
             StoreAddress.parse(address),
-            partial(_say_of, one, "elected"),
+            partial(_print_moment, one, "elected"),
             one,
             float(session_seconds),
         )
@@ -66,23 +66,23 @@ def candidates(
         one = int(word)
         if verb == "campaign":
             chosen[one].campaign()
-            _say_of(one, "campaigning")
+            _print_moment(one, "campaigning")
         else:
-            say("resigned", one, chosen[one].resign())
+            print_line("resigned", one, chosen[one].resign())
 
 
 def contender(address: str, kind: str, number: str) -> None:
     """Join or campaign on request, and print when that was done, and whether we lead."""
     with StoreAddress.parse(address).open("crowd") as locator:
         locator.storage().get("bench/one")  # so that nothing is left to connect
-        say("ready")
+        print_line("ready")
         sys.stdin.readline()
         if kind == "join":
             locator.group_membership("crowd").join(f"member-{number}", VALUE)
             leads = False
         else:
             leads = locator.leader_election("crowd").nominate(f"candidate-{number}", VALUE)
-        say("done", kind, time.monotonic_ns(), leads)
+        print_line("done", kind, time.monotonic_ns(), leads)
         sys.stdin.read()
 
 
@@ -92,7 +92,7 @@ def members(address: str, group: str, number: str, sessions: str, data: str) -> 
     groups = [one.group_membership(group) for one in locators]
     for member in range(int(number)):
         groups[member % len(groups)].join(f"member-{member:03}", data)
-    say("joined")
+    print_line("joined")
     sys.stdin.read()
 
 
@@ -100,7 +100,9 @@ def watcher(side: str, address: str) -> None:
     """Print when a member has joined or left the group, as Tooz's loop or kip30 reports it."""
     from benchmarks.clients.tooz import watch  # noqa: PLC0415  few stores need it
 
-    _kept = watch(side, StoreAddress.parse(address), lambda what: say(what, time.monotonic_ns()))
+    _kept = watch(
+        side, StoreAddress.parse(address), lambda what: print_line(what, time.monotonic_ns())
+    )
     sys.stdin.read()
 
 
@@ -119,15 +121,15 @@ def idle_listeners(address: str, listeners: str, keys: str, seconds: str) -> Non
         time.sleep(float(seconds))
         spent = time.process_time() - before
         most = max(most, process.num_threads())
-        say(most - threads, (process.memory_info().rss - memory) / 2**20, spent)
+        print_line(most - threads, (process.memory_info().rss - memory) / 2**20, spent)
 
 
 def _listener() -> Callable[[object], None]:
     return lambda _change: None
 
 
-def _say_of(number: int, word: str) -> None:
-    say(word, number, time.monotonic_ns())
+def _print_moment(number: int, word: str) -> None:
+    print_line(word, number, time.monotonic_ns())
 
 
 ROLES: dict[str, Callable[..., None]] = {

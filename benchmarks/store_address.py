@@ -1,5 +1,6 @@
 """A store to measure, the embedded one or one on a server, and where it is."""
 
+from argparse import ArgumentParser
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,6 +90,12 @@ class StoreAddress(NamedTuple):
             return
         with scratch(self.directory) as folder:
             yield self._replace(location=str(folder))
+
+
+def add_store_option(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--store", action="append", choices=STORES, help="may be repeated; else all"
+    )
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Durations of calls, by the wall clock and of the process's CPU time."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 
@@ -28,3 +28,23 @@ def both_spent(
         return first, spent(other)
     first = spent(other)
     return spent(one), first
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    """Return what *call* takes by the wall clock."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def in_turn(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Make each of *calls* in each round, so that a slow spell of the machine hits all alike.
+
+    Returns:
+        The seconds of each call, by its name.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            taken[name].append(seconds_of(call))
+    return taken

@@ -65,10 +65,10 @@ class Client:
 
     def write(self, operations: Sequence[transactions.Operation]) -> int | None:
         """Do *operations*; return which write of the store the last one was, None if refused."""
-        _, told = self._ask("PUT", "/v1/txn", json.dumps(operations).encode())
-        if told["Errors"]:
+        _, answer = self._ask("PUT", "/v1/txn", json.dumps(operations).encode())
+        if answer["Errors"]:
             return None
-        results = told["Results"]
+        results = answer["Results"]
         number: int = results[-1]["KV"]["ModifyIndex"] if results else 0
         return number
 
@@ -77,8 +77,8 @@ class Client:
         return self._ask("PUT", target, body)[1]
 
     def session(self) -> str:
-        _, told = self._ask("PUT", "/v1/session/create", json.dumps(_SESSION).encode())
-        ident: str = told["ID"]
+        _, answer = self._ask("PUT", "/v1/session/create", json.dumps(_SESSION).encode())
+        ident: str = answer["ID"]
         return ident
 
     def close(self) -> None:
@@ -264,7 +264,7 @@ class RawScan(ScanReplay):
         self._client.close()
 
     def _rows(self, target: str, body: bytes) -> list[Any]:
-        told = self._client.transaction(target, body)
+        answer = self._client.transaction(target, body)
         return [
             (
                 one["Key"],
@@ -273,5 +273,5 @@ class RawScan(ScanReplay):
                 one["CreateIndex"],
                 one.get("Session"),
             )
-            for one in (result["KV"] for result in told["Results"])
+            for one in (result["KV"] for result in answer["Results"])
         ]

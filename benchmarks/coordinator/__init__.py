@@ -1,1 +1,1 @@
-"""Groups that divide work."""
+"""Groups that divide work: how long they take for that, and assignors alone."""

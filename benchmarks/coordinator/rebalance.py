@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from benchmarks.coordinator.crowd import GROUP
-from benchmarks.coordinator.gathering import PROCESSES, Gathering, Round
+from benchmarks.coordinator.member_processes import PROCESSES, MemberProcesses, Round
+from benchmarks.coordinator.members import GROUP
 from benchmarks.growth.events import registrations
 from benchmarks.report.figure import Figure, middle
 from benchmarks.store_address import StoreAddress
+from benchmarks.timing import seconds_of
 from kip30.codecs import BYTES
 from kip30.coordinator.keys import GroupKeys
 
@@ -71,7 +72,9 @@ def _figures(address: StoreAddress, most: int | None) -> Iterator[Figure]:
         ):
             break
         with ExitStack() as stack:
-            group = Gathering(stack, address, SESSION_SECONDS, each=size.each, items=size.items)
+            group = MemberProcesses(
+                stack, address, SESSION_SECONDS, each=size.each, items=size.items
+            )
             yield from _at_rest(group, size)
             floor = _WRITES * event + _reading(address, group.namespace)
             yield Figure.median(f"floor of a round, {size.members:,} members", [floor], "ms")
@@ -81,17 +84,13 @@ def _figures(address: StoreAddress, most: int | None) -> Iterator[Figure]:
 
 def _reading(address: StoreAddress, namespace: str) -> float:
     """Return the median ms of reading the whole group."""
-    taken: list[float] = []
     with address.open(namespace, SESSION_SECONDS) as locator:
         group = locator.group_membership(GroupKeys(GROUP).group, BYTES)
-        for _ in range(7):
-            began = time.perf_counter()
-            group.membership()
-            taken.append((time.perf_counter() - began) * 1e3)
+        taken = [seconds_of(group.membership) * 1e3 for _ in range(7)]
     return middle(taken[1:])
 
 
-def _at_rest(group: Gathering, size: Size) -> Iterator[Figure]:
+def _at_rest(group: MemberProcesses, size: Size) -> Iterator[Figure]:
     """Yield what a member costs while nothing happens."""
     time.sleep(_REST_SECONDS / 2)
     rest, held = group.rest(_REST_SECONDS), group.held()
@@ -110,7 +109,9 @@ def _at_rest(group: Gathering, size: Size) -> Iterator[Figure]:
     yield Figure.median(f"at rest, {members}: memory of each", [held.memory / size.members], "MiB")
 
 
-def _rounds(address: StoreAddress, group: Gathering, size: Size, floor: float) -> Iterator[Figure]:
+def _rounds(
+    address: StoreAddress, group: MemberProcesses, size: Size, floor: float
+) -> Iterator[Figure]:
     taken: dict[str, list[Round]] = {"joins": [], "leaves": []}
     for _ in range(size.rounds):
         taken["joins"].append(group.join())
@@ -124,10 +125,10 @@ def _rounds(address: StoreAddress, group: Gathering, size: Size, floor: float) -
             f"{name}: over the floor", [one / floor for one in walls], "x", at_most=over
         )
         yield Figure.median(name, walls, "ms", at_most=_most_ms(address, size))
-        yield Figure.median(f"{name}: CPU of all", [one.spent.cpu for one in those], "ms")
+        yield Figure.median(f"{name}: CPU of all", [one.use.cpu for one in those], "ms")
         if not address.is_embedded:
             yield Figure.median(
-                f"{name}: requests of all", [one.spent.requests for one in those], "requests"
+                f"{name}: requests of all", [one.use.requests for one in those], "requests"
             )
 
 
@@ -139,7 +140,7 @@ def _most_ms(address: StoreAddress, size: Size) -> float | None:
     return _TARGETS[address.store].most_ms.get(size.members)
 
 
-def _kills(address: StoreAddress, group: Gathering, size: Size) -> Iterator[Figure]:
+def _kills(address: StoreAddress, group: MemberProcesses, size: Size) -> Iterator[Figure]:
     for who, leader in (("the leader", True), ("another member", False)):
         name = f"kill -9 of {who}'s process to stable, {size.members:,} members"
         samples = []

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,6 +23,7 @@ from benchmarks.deletions.checks import GROUP, NAMESPACE, Checks
 from benchmarks.deletions.member_churn import patient
 from benchmarks.processes import started
 from benchmarks.store_address import StoreAddress, scratch
+from benchmarks.timing import seconds_of
 from kip30 import Kip30Error, PluginLocator, Storage
 from kip30_conformance.servers import Ensemble, start
 
@@ -57,7 +59,7 @@ class Run:
         self._leaver = stack.enter_context(
             started("benchmarks.deletions.member_churn", address.location, _ROOT, GROUP)
         )
-        self._leaver.told("ready")
+        self._leaver.expect("ready")
         self._raw = stack.enter_context(closing(Client(address)))
         self._log = log
         self._storage: Storage[str] = self._client.storage()
@@ -90,7 +92,7 @@ class Run:
     def _churn(self, goal: Churned, seconds: int) -> tuple[float, float]:
         """Cycle keys here, while another process cycles members; return both rates per second."""
         done, began = self.done, time.monotonic()
-        self._leaver.say(f"{done.leaves} {goal.leaves} {seconds}")
+        self._leaver.send(f"{done.leaves} {goal.leaves} {seconds}")
         cycles = done.cycles
         while cycles < goal.cycles and time.monotonic() < began + seconds:
             numbers = range(cycles, min(cycles + _BATCH, goal.cycles))
@@ -98,7 +100,7 @@ class Run:
             self._storage.put_many(dict.fromkeys(names, "job"))
             list(self._pool.map(self._storage.delete, names))
             cycles = numbers.stop
-        _, left = self._leaver.told("left")
+        _, left = self._leaver.expect("left")
         took = time.monotonic() - began
         self.done = Churned(cycles, done.leaves + int(left))
         return (cycles - done.cycles) / took, int(left) / took
@@ -135,9 +137,7 @@ def _alternated(old: Sample, fresh: Sample, samples: int) -> tuple[float, float]
     took: dict[Sample, list[float]] = {old: [], fresh: []}
     for number in range(samples):
         for sample in (old, fresh) if number % 2 else (fresh, old):
-            began = time.perf_counter()
-            sample(number)
-            took[sample].append(1000 * (time.perf_counter() - began))
+            took[sample].append(1000 * seconds_of(partial(sample, number)))
     return median(took[old]), median(took[fresh])
 
 

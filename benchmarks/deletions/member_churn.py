@@ -1,15 +1,15 @@
 """The process whose members join and leave, while another process puts and deletes keys.
 
-``python -m benchmarks.deletions.member_churn ADDRESS NAMESPACE GROUP`` says ``ready``. At each line
-of input, the number of the first member, the one after the last, and seconds, members join and
-leave until all have, or that time is over. Then it says ``left`` and how many did.
+``python -m benchmarks.deletions.member_churn ADDRESS NAMESPACE GROUP`` prints ``ready``. At each
+line of input, the number of the first member, the one after the last, and seconds, members join and
+leave until all have, or that time is over. Then it prints ``left`` and how many did.
 """
 
 import sys
 import time
 from collections.abc import Mapping
 
-from benchmarks.processes import say
+from benchmarks.processes import print_line
 from benchmarks.store_address import StoreAddress
 from kip30 import PluginLocator
 from kip30.driver import MembershipDriver
@@ -31,7 +31,7 @@ def patient(settings: Mapping[str, str], namespace: str) -> dict[str, str]:
 def main(address: str, namespace: str, group: str) -> None:
     settings = StoreAddress("cassandra", address).settings()
     with PluginLocator().startup(patient(settings, namespace)) as locator:
-        say("ready")
+        print_line("ready")
         for line in sys.stdin:
             first, end, seconds = map(int, line.split())
             until, one = time.monotonic() + seconds, first
@@ -39,8 +39,8 @@ def main(address: str, namespace: str, group: str) -> None:
                 numbers = range(one, min(one + _AT_ONCE, end))
                 _come_and_go(locator.backend.membership, group, numbers)
                 one = numbers.stop
-                say("leaving")  # a reader gives up after a minute without a line
-            say("left", one - first)
+                print_line("leaving")  # a reader gives up after a minute without a line
+            print_line("left", one - first)
 
 
 def _come_and_go(driver: MembershipDriver, group: str, numbers: range) -> None:

@@ -48,9 +48,9 @@ def hand_over(
 
 def _measured(side: str, address: StoreAddress, size: int) -> dict[str, float]:
     with ExitStack() as stack:
-        crowd = _Crowd(stack, side, address, size)
-        rest, waits = crowd.spent(lambda: time.sleep(_REST_SECONDS)), list[float]()
-        spent = crowd.spent(lambda: waits.extend(crowd.hand_over() for _ in range(ROUNDS)))
+        waiting = _WaitingCandidates(stack, side, address, size)
+        rest, waits = waiting.spent(lambda: time.sleep(_REST_SECONDS)), list[float]()
+        spent = waiting.spent(lambda: waits.extend(waiting.hand_over() for _ in range(ROUNDS)))
     name, share = f"{side}: from giving up to the next one", spent["s"] / rest["s"]
     cost = {
         f"{side}: {what} of all clients": max(spent[what] - rest[what] * share, 0) / ROUNDS
@@ -59,34 +59,34 @@ def _measured(side: str, address: StoreAddress, size: int) -> dict[str, float]:
     return {name: middle(waits), f"{name}, slowest": max(waits), **cost}
 
 
-class _Crowd:
+class _WaitingCandidates:
     """Some processes with *size* candidates in all, each with a session of its own."""
 
     def __init__(self, stack: ExitStack, side: str, address: StoreAddress, size: int) -> None:
         self._children = list[Child]()
         self._each = -(-size // _PROCESSES)
         # The moments, in nanoseconds, at which each candidate was elected and resigned last.
-        self._told = dict[tuple[str, int], int]()
+        self._moments = dict[tuple[str, int], int]()
         for first in range(0, size, self._each):
             number = min(self._each, size - first)
             child = stack.enter_context(role("candidates", _ROLES[side], address, first, number))
             self._children.append(child)
             for one in range(first, first + number):
-                child.say(f"campaign {one}")
-            self._until(partial(self._told.get, ("campaigning", first + number - 1)))
+                child.send(f"campaign {one}")
+            self._until(partial(self._moments.get, ("campaigning", first + number - 1)))
         self._leader = self._next_leader()
 
     def hand_over(self) -> float:
         """Make the leader resign, and return the milliseconds until the next one knows."""
         time.sleep(_SETTLE_SECONDS)
         leader = self._leader
-        self._told.clear()
+        self._moments.clear()
         child = self._children[leader // self._each]
-        child.say(f"resign {leader}")
+        child.send(f"resign {leader}")
         self._leader = self._next_leader()
-        self._until(partial(self._told.get, ("resigned", leader)))
-        child.say(f"campaign {leader}")
-        return (self._told["elected", self._leader] - self._told["resigned", leader]) / 1e6
+        self._until(partial(self._moments.get, ("resigned", leader)))
+        child.send(f"campaign {leader}")
+        return (self._moments["elected", self._leader] - self._moments["resigned", leader]) / 1e6
 
     def spent(self, action: Callable[[], object]) -> dict[str, float]:
         """Return what all processes send and use while *action* runs."""
@@ -104,7 +104,7 @@ class _Crowd:
 
     def _next_leader(self) -> int:
         return self._until(
-            lambda: next((one for word, one in self._told if word == "elected"), None)
+            lambda: next((one for word, one in self._moments if word == "elected"), None)
         )
 
     def _until(self, found: Callable[[], T | None]) -> T:
@@ -118,7 +118,7 @@ class _Crowd:
                     continue
                 assert line is not None, child.err.get()
                 word, one, moment = line.text.split()
-                self._told[word, int(one)] = int(moment)
+                self._moments[word, int(one)] = int(moment)
             if (result := found()) is not None:
                 return result
         raise TimeoutError("there was no next one")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from queue import Queue
 from typing import Any
 
-from benchmarks.growth.writer import PLACE, key, writing
+from benchmarks.growth.writer import GROWN, key, writing
 from benchmarks.processes import Child
 from benchmarks.report.figure import middle
 from benchmarks.store_address import StoreAddress
@@ -22,11 +22,11 @@ Listen = Callable[[PluginLocator, Callable[[Any], None]], object]
 
 def members(address: StoreAddress, size: int) -> dict[str, float]:
     """Return the cost of a join or leave, and of reading the group once, in ms."""
-    return _told(address, "members", size, _to_group, _reading)
+    return _notified(address, "members", size, _to_group, _reading)
 
 
 def keys(address: StoreAddress, size: int) -> dict[str, float]:
-    return _told(address, "keys", size, _to_keys, _listing)
+    return _notified(address, "keys", size, _to_keys, _listing)
 
 
 def updates(address: StoreAddress, size: int) -> dict[str, float]:
@@ -55,7 +55,7 @@ def registrations(address: StoreAddress, size: int) -> dict[str, float]:
     return {"value listeners: registration": each, "value listeners: latency": middle(waits)}
 
 
-def _told(
+def _notified(
     address: StoreAddress,
     kind: str,
     size: int,
@@ -91,8 +91,8 @@ def _heard(writer: Child, heard: Heard) -> float:
 
 
 def _change(writer: Child) -> int:
-    writer.say("change")
-    return int(writer.told("changed")[1])
+    writer.send("change")
+    return int(writer.expect("changed")[1])
 
 
 def _rest() -> float:
@@ -111,20 +111,20 @@ def _spent(action: Callable[[], object], rest: float, settle: float = _SETTLE_SE
 
 
 def _to_group(locator: PluginLocator, hear: Callable[[Any], None]) -> object:
-    group = locator.group_membership(PLACE)
+    group = locator.group_membership(GROWN)
     group.add_listener(hear)
     return group
 
 
 def _to_keys(locator: PluginLocator, hear: Callable[[Any], None]) -> object:
     registry = locator.listener_registry()
-    registry.add_key_set_change_listener(PLACE, hear)
+    registry.add_key_set_change_listener(GROWN, hear)
     return registry
 
 
 def _reading(locator: PluginLocator) -> object:
-    return locator.group_membership(PLACE).membership()
+    return locator.group_membership(GROWN).membership()
 
 
 def _listing(locator: PluginLocator) -> object:
-    return list(locator.storage().list(PLACE))
+    return list(locator.storage().list(GROWN))

@@ -64,12 +64,12 @@ def _output(command: list[str], deadline_seconds: float) -> str:
         command, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as child:
         try:
-            told, _ = child.communicate(timeout=deadline_seconds)
+            output, _ = child.communicate(timeout=deadline_seconds)
         finally:
             _end(child.pid)
     if child.returncode:
         raise subprocess.CalledProcessError(child.returncode, command)
-    return told
+    return output
 
 
 def _end(group: int) -> None:

@@ -1,7 +1,7 @@
 """The process that writes, so that the CPU of the listening process is that of listening.
 
-``python -m benchmarks.growth.writer SPOT NAMESPACE KIND N`` says ``ready``, and changes something
-at each line of input.
+``python -m benchmarks.growth.writer ADDRESS NAMESPACE KIND N`` prints ``ready``, and changes
+something at each line of input.
 """
 
 import sys
@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 
 from benchmarks.clients.library import VALUE
-from benchmarks.processes import Child, say, started
+from benchmarks.processes import Child, print_line, started
 from benchmarks.store_address import StoreAddress
 from kip30 import GroupMembership, PluginLocator, Storage
 
-PLACE = "grown"
+GROWN = "grown"
 """The namespace and the group that grow."""
 
 _BATCH = 500
@@ -45,17 +45,17 @@ def join(group: GroupMembership[str], size: int, address: StoreAddress) -> None:
 
 
 def key(number: int) -> str:
-    return f"{PLACE}/{number:06}"
+    return f"{GROWN}/{number:06}"
 
 
 def _members(address: StoreAddress, locator: PluginLocator, size: int) -> Iterable[Change]:
-    group = locator.group_membership(PLACE)
+    group = locator.group_membership(GROWN)
     join(group, size, address)
     return cycle([lambda: group.join("one-more", VALUE), lambda: group.leave("one-more")])
 
 
 def _keys(_: StoreAddress, locator: PluginLocator, size: int) -> Iterable[Change]:
-    storage, one = locator.storage(), f"{PLACE}/one-more"
+    storage, one = locator.storage(), f"{GROWN}/one-more"
     fill(storage, size)
     return cycle([lambda: storage.put(one, VALUE), lambda: storage.delete(one)])
 
@@ -74,11 +74,11 @@ def main(address: str, namespace: str, kind: str, size: str) -> None:
     where = StoreAddress.parse(address)
     with where.open(namespace) as locator:
         changes = _KINDS[kind](where, locator, int(size))
-        say("ready")
+        print_line("ready")
         for _, change in zip(sys.stdin, changes, strict=False):
             began = time.monotonic_ns()
             change()
-            say("changed", began)
+            print_line("changed", began)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.dataset import fill
 from benchmarks.pipeline import applying
+from benchmarks.store_address import EMBEDDED, StoreAddress, scratch
 from kip30 import PluginLocator
 from kip30.driver.scanning import View
 from kip30.pipeline.compare import diff
@@ -73,7 +73,7 @@ class Memory:
 
 
 @dataclass(slots=True, kw_only=True)
-class Results:
+class JobResults:
     """The measured values.
 
     Attributes:
@@ -107,7 +107,7 @@ class Results:
         print(f"{name:36} {ratio:8.2f} x", flush=True)
 
 
-def measure(spark: SparkSession, folder: Path, files: dict[str, Path], results: Results) -> None:
+def measure(spark: SparkSession, folder: Path, files: dict[str, Path], results: JobResults) -> None:
     """Run all jobs."""
     source, target = (target_endpoint(parse_endpoint(str(file))) for file in files.values())
     taken = SnapshotEndpoint("s", folder / "s", "")
@@ -136,14 +136,14 @@ def _warm_up(spark: SparkSession, file: Path, out: Path) -> None:
 
 
 def _measure_snapshot(
-    spark: SparkSession, store: str, file: Path, out: Path, results: Results
+    spark: SparkSession, store: str, file: Path, out: Path, results: JobResults
 ) -> None:
     source = store_endpoint(parse_endpoint(str(file)))
     options = snapshot.SnapshotOptions(source=source, out=out)
     results.time(f"snapshot, {store}", lambda: snapshot.run(spark, options))
 
 
-def measure_loops(files: dict[str, Path], results: Results) -> None:
+def measure_loops(files: dict[str, Path], results: JobResults) -> None:
     """Read both stores without Spark."""
     for store, file in files.items():
         loop = f"plain loop, {store}"
@@ -151,7 +151,7 @@ def measure_loops(files: dict[str, Path], results: Results) -> None:
         results.compare(f"snapshot / plain loop, {store}", f"snapshot, {store}", loop)
 
 
-def measure_applier(files: dict[str, Path], results: Results) -> None:
+def measure_applier(files: dict[str, Path], results: JobResults) -> None:
     """Measure the applier on both stores, with far fewer keys: each round writes them twice."""
     for store, file in files.items():
         found = applying.measure(file, max(results.keys // 25, 1_000))
@@ -186,10 +186,10 @@ def _fill_here(file: Path, keys: int) -> None:
 def _stores(folder: Path) -> Iterator[dict[str, Path]]:
     (folder / "embedded").mkdir(mode=0o700)
     (folder / "etcd").mkdir()
-    settings = {"plugin.backend": "embedded", "plugin.embedded.directory": folder / "embedded"}
+    embedded = StoreAddress(EMBEDDED, str(folder / "embedded")).settings()
     with start("etcd", folder=folder / "etcd") as servers:
         files: dict[str, Path] = {}
-        for name, values in (("etcd", servers.settings()), ("embedded", settings)):
+        for name, values in (("etcd", servers.settings()), (EMBEDDED, embedded)):
             files[name] = folder / f"{name}.properties"
             files[name].write_text("".join(f"{key}={value}\n" for key, value in values.items()))
         yield files
@@ -202,13 +202,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="a file for the results, for `plot`")
     chosen = parser.parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    results = Results(keys=chosen.keys, slots=chosen.slots)
-    with tempfile.TemporaryDirectory() as name, _stores(Path(name)) as files:
+    results = JobResults(keys=chosen.keys, slots=chosen.slots)
+    with scratch() as folder, _stores(folder) as files:
         results.time("fill etcd", lambda: _fill(files["etcd"], chosen.keys))
         with Memory() as memory:
             spark = open_session(f"local[{chosen.slots}]")
             try:
-                measure(spark, Path(name), files, results)
+                measure(spark, folder, files, results)
             finally:
                 close_session(spark)
         results.megabytes = {

@@ -11,6 +11,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib import pyplot as plt
 
+from benchmarks.report.plot import SAME_BYTES, save
+
 mpl.use("svg")
 _JOBS = (
     "plain loop, etcd",
@@ -27,25 +29,25 @@ _TICKS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 
 def draw(series: list[dict[str, Any]], out: Path) -> None:
     """Draw the speed of each job in each series, on a logarithmic scale."""
-    mpl.rcParams["svg.hashsalt"] = "kip30"  # so that equal figures make equal files
-    figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
-    height = 0.8 / len(series)
-    for number, one in enumerate(series):
-        places = [place + number * height for place in range(len(_JOBS))]
-        speeds = [one["keys"] / one["seconds"][job] for job in _JOBS]
-        bars = axes.barh(
-            places, speeds, height, label=f"{one['keys']:,} keys, {one['slots']} slots"
-        )
-        axes.bar_label(bars, [f"{speed:,.0f}" for speed in speeds], padding=3, fontsize=8)
-    axes.set_yticks([place + 0.4 - height / 2 for place in range(len(_JOBS))], _JOBS)
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xlim(_TICKS[0], 2 * _TICKS[-1])
-    axes.set_xticks(_TICKS, [f"{tick:,}" for tick in _TICKS])
-    axes.minorticks_off()
-    axes.set_xlabel("rows per second")
-    axes.legend(loc="lower right")
-    figure.savefig(out, metadata={"Date": None})
+    with plt.rc_context(SAME_BYTES):
+        figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
+        height = 0.8 / len(series)
+        for number, one in enumerate(series):
+            places = [place + number * height for place in range(len(_JOBS))]
+            speeds = [one["keys"] / one["seconds"][job] for job in _JOBS]
+            bars = axes.barh(
+                places, speeds, height, label=f"{one['keys']:,} keys, {one['slots']} slots"
+            )
+            axes.bar_label(bars, [f"{speed:,.0f}" for speed in speeds], padding=3, fontsize=8)
+        axes.set_yticks([place + 0.4 - height / 2 for place in range(len(_JOBS))], _JOBS)
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.set_xlim(_TICKS[0], 2 * _TICKS[-1])
+        axes.set_xticks(_TICKS, [f"{tick:,}" for tick in _TICKS])
+        axes.minorticks_off()
+        axes.set_xlabel("rows per second")
+        axes.legend(loc="lower right")
+        save(figure, out)
 
 
 def main() -> None:

@@ -25,7 +25,9 @@ _MARKS = {
 _LOWEST = 1e-3
 _ROW_INCHES = 0.24
 _FRAME_INCHES = 1.0
-_STYLE = {"svg.hashsalt": "kip30", "svg.fonttype": "none", "font.size": 8}
+SAME_BYTES: dict[Any, Any] = {"svg.hashsalt": "kip30"}
+"""Settings with which equal figures make equal files."""
+_STYLE = {**SAME_BYTES, "svg.fonttype": "none", "font.size": 8}
 _ONE_CALL = ", one call"
 
 _Rows = Mapping[str, Mapping[str, float]]
@@ -87,7 +89,12 @@ def plot(file: Path, results: Sequence[Results]) -> None:
         for (panel, rows), one in zip(panels, axes[:, 0], strict=True):
             _draw(one, panel, rows)
         _explain(drawing, {result.store for result in results})
-        drawing.savefig(file, bbox_inches="tight", metadata={"Date": None})
+        save(drawing, file, bbox_inches="tight")
+
+
+def save(drawing: Any, file: Path, **options: Any) -> None:
+    """Save *drawing* without the date, for the same reason as `SAME_BYTES`."""
+    drawing.savefig(file, metadata={"Date": None}, **options)
 
 
 def _sorted(rows: _Rows) -> _Rows:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from itertools import count
 from typing import Any, Protocol
 
 from typing_extensions import override
@@ -15,6 +14,7 @@ from benchmarks.roles import role
 from benchmarks.store_address import StoreAddress
 from benchmarks.subjects.handover import PAUSE, CandidatePair
 from benchmarks.subjects.observation import Observation
+from benchmarks.timing import seconds_of
 
 MEMBERS = 20
 CALLS = 100
@@ -28,10 +28,10 @@ NAMES = {
     BUSY_TOOZ: "Tooz, looping without a pause",
 }
 
-_CROWD = "crowd"
+_FULL = "full"
 
 
-class Side(Protocol):
+class GroupSide(Protocol):
     def join(self) -> None: ...
     def leave(self) -> None: ...
     def members(self) -> object: ...
@@ -39,14 +39,13 @@ class Side(Protocol):
     def close(self) -> None: ...
 
 
-class LibrarySide(Side):
+class LibrarySide(GroupSide):
     def __init__(self, address: StoreAddress) -> None:
         self._locator = address.open("tooz")
         self._group = self._locator.group_membership(GROUP)
-        self._crowd = self._locator.group_membership(_CROWD)
-        self._fresh = count()
+        self._full = self._locator.group_membership(_FULL)
         for number in range(MEMBERS):
-            self._crowd.join(f"member-{number:02}", VALUE)
+            self._full.join(f"member-{number:02}", VALUE)
 
     @override
     def join(self) -> None:
@@ -58,28 +57,28 @@ class LibrarySide(Side):
 
     @override
     def members(self) -> object:
-        return self._crowd.membership_list()
+        return self._full.membership_list()
 
     @override
     def members_with_data(self) -> object:
-        return self._crowd.membership()
+        return self._full.membership()
 
     @override
     def close(self) -> None:
         self._locator.close()
 
 
-class ToozSide(Side):
+class ToozSide(GroupSide):
     """One coordinator for each member, since a coordinator is a member of its groups."""
 
     def __init__(self, address: StoreAddress) -> None:
         names = [f"member-{number:02}" for number in range(MEMBERS)]
-        self._crowd = [coordinator(address, name, beating=True) for name in names]
-        self._one = self._crowd[0]
-        for group in (GROUP, _CROWD):
+        self._full = [coordinator(address, name, beating=True) for name in names]
+        self._one = self._full[0]
+        for group in (GROUP, _FULL):
             have_group(self._one, group.encode())
-        for one in self._crowd:
-            one.join_group(_CROWD.encode(), VALUE).get()
+        for one in self._full:
+            one.join_group(_FULL.encode(), VALUE).get()
 
     @override
     def join(self) -> None:
@@ -91,21 +90,21 @@ class ToozSide(Side):
 
     @override
     def members(self) -> object:
-        return self._one.get_members(_CROWD.encode()).get()
+        return self._one.get_members(_FULL.encode()).get()
 
     @override
     def members_with_data(self) -> object:
-        return self._one.get_members_with_capabilities(_CROWD.encode()).get()
+        return self._one.get_members_with_capabilities(_FULL.encode()).get()
 
     @override
     def close(self) -> None:
-        for one in self._crowd:
+        for one in self._full:
             one.stop()
 
 
 def measure(address: StoreAddress) -> list[Figure]:
     with closing(LibrarySide(address)) as library, closing(ToozSide(address)) as tooz:
-        sides: dict[str, Side] = {"library": library, "tooz": tooz}
+        sides: dict[str, GroupSide] = {"library": library, "tooz": tooz}
         return [
             *_calls(sides),
             *_join_events(address, {"library": library, TOOZ: tooz, BUSY_TOOZ: tooz}),
@@ -113,17 +112,17 @@ def measure(address: StoreAddress) -> list[Figure]:
         ]
 
 
-def _calls(sides: dict[str, Side]) -> list[Figure]:
+def _calls(sides: dict[str, GroupSide]) -> list[Figure]:
     samples: dict[tuple[str, str], list[float]] = {}
     for _ in range(CALLS):
         for name, side in sides.items():
             for operation, call in _timed_calls(side):
-                samples.setdefault((operation, name), []).append(_milliseconds(call))
+                samples.setdefault((operation, name), []).append(seconds_of(call) * 1e3)
             side.leave()
     return [_figure(*names, taken) for names, taken in sorted(samples.items())]
 
 
-def _timed_calls(side: Side) -> list[tuple[str, Callable[[], object]]]:
+def _timed_calls(side: GroupSide) -> list[tuple[str, Callable[[], object]]]:
     return [
         ("join", side.join),
         (f"ids of {MEMBERS} members", side.members),
@@ -131,26 +130,26 @@ def _timed_calls(side: Side) -> list[tuple[str, Callable[[], object]]]:
     ]
 
 
-def _join_events(address: StoreAddress, sides: dict[str, Side]) -> list[Figure]:
+def _join_events(address: StoreAddress, sides: dict[str, GroupSide]) -> list[Figure]:
     return [
         _figure("join to callback", name, _joins_seen(address, name, side))
         for name, side in sides.items()
     ]
 
 
-def _joins_seen(address: StoreAddress, name: str, side: Side) -> list[float]:
+def _joins_seen(address: StoreAddress, name: str, side: GroupSide) -> list[float]:
     with role("watcher", name, address) as child:
-        child.told("watching")
+        child.expect("watching")
         return [_join_seen(child, side, number) for number in range(EVENTS)]
 
 
-def _join_seen(child: Any, side: Side, number: int) -> float:
+def _join_seen(child: Any, side: GroupSide, number: int) -> float:
     time.sleep(_pause(number))
     began = time.monotonic_ns()
     side.join()
-    joined = int(child.told("joined")[1])
+    joined = int(child.expect("joined")[1])
     side.leave()
-    child.told("left")
+    child.expect("left")
     return (joined - began) / 1e6
 
 
@@ -168,12 +167,6 @@ def _handovers(address: StoreAddress, name: str) -> list[float]:
 
 def _pause(number: int) -> float:
     return Observation(0, ()).pause(number, *PAUSE)
-
-
-def _milliseconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return (time.perf_counter() - began) * 1e3
 
 
 def _figure(operation: str, side: str, samples: list[float]) -> Figure:

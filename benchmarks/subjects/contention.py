@@ -20,10 +20,12 @@ def measure(address: StoreAddress) -> list[Figure]:
         contenders = _contenders(stack, address)
         began = time.monotonic_ns()
         for child in contenders:
-            child.say("go")
-        told = [child.told("done") for child in contenders]
-    took = {kind: max(int(at) for _, one, at, _ in told if one == kind) - began for kind in _KINDS}
-    leaders = sum(leads == "True" for *_, leads in told)
+            child.send("go")
+        answers = [child.expect("done") for child in contenders]
+    took = {
+        kind: max(int(at) for _, one, at, _ in answers if one == kind) - began for kind in _KINDS
+    }
+    leaders = sum(leads == "True" for *_, leads in answers)
     return [
         _figure("all have joined", took["join"] / 1e9, "s", _AT_MOST_SECONDS),
         _figure("all are nominated", took["campaign"] / 1e9, "s", _AT_MOST_SECONDS),
@@ -41,7 +43,7 @@ def _contenders(stack: ExitStack, address: StoreAddress) -> list[Child]:
             for one in kinds[at : at + _AT_ONCE]
         ]
         for child in some:
-            child.told("ready")
+            child.expect("ready")
         contenders += some
     return contenders
 

@@ -40,7 +40,7 @@ def measure(address: StoreAddress) -> list[Figure]:
             one.create()
         listeners = {side: stack.enter_context(role("listener", side, address)) for side in keys}
         for child in listeners.values():
-            child.told("listening")
+            child.expect("listening")
         written = _write(address, observation, keys)
         heard = {side: _heard(child, written[side]) for side, child in listeners.items()}
     asked = {
@@ -87,7 +87,7 @@ def _heard(child: Child, written: Mapping[str, Written]) -> dict[str, int]:
     """Return when each value was heard."""
     heard: dict[str, int] = {}
     while END not in heard:
-        _, value, moment = child.told("heard")
+        _, value, moment = child.expect("heard")
         heard[value] = int(moment)
     assert not written.keys() - heard.keys(), "changes were merged: the machine is too busy"
     return heard

@@ -71,18 +71,18 @@ def _handovers(address: StoreAddress, session_seconds: float, stack: ExitStack) 
         child = stack.enter_context(
             role("candidates", "library", address, number, 1, session_seconds)
         )
-        child.say(f"campaign {number}")
+        child.send(f"campaign {number}")
         return child
 
     # Another moment between two heartbeats each time.
     step = 0 if address.is_embedded else 0.3
     leader = candidate(0)
-    leader.told("elected")
+    leader.expect("elected")
     for number in range(ROUNDS_EMBEDDED if address.is_embedded else ROUNDS):
         successor = candidate(number + 1)
-        successor.told("campaigning")
+        successor.expect("campaigning")
         time.sleep(0.2 + number * step)
         killed = leader.kill()
-        *_, elected = successor.told("elected")
+        *_, elected = successor.expect("elected")
         yield (int(elected) - killed) / 1e9
         leader = successor

@@ -1,14 +1,11 @@
-"""Updates with guards against plain updates, by one client and in turn.
+"""Updates with guards against plain updates, by one client and in turn."""
 
-Each call of one kind is followed by one of the next, so that a slow spell of the machine hits all.
-"""
-
-import time
 from collections.abc import Callable
 
 from benchmarks.clients.library import KEY, VALUE
 from benchmarks.report.figure import Figure, middle
 from benchmarks.store_address import StoreAddress
+from benchmarks.timing import in_turn
 from kip30 import Storage, Version
 
 _ROUNDS = 15
@@ -24,8 +21,8 @@ Call = Callable[[], object]
 def measure(address: StoreAddress) -> list[Figure]:
     with address.open("guards") as locator:
         calls = _calls(locator.storage())
-        _times(calls, _WARMUPS)
-        rounds = [_times(calls, _CALLS) for _ in range(_ROUNDS)]
+        in_turn(calls, _WARMUPS)
+        rounds = [_medians(calls) for _ in range(_ROUNDS)]
     least = _AT_LEAST[address.store]
     return [
         figure
@@ -48,15 +45,9 @@ def _calls(storage: Storage[str]) -> dict[str, Call]:
     return {_PLAIN: lambda: storage.update(KEY, VALUE), **with_guards}
 
 
-def _times(calls: dict[str, Call], number: int) -> dict[str, float]:
-    """Make each of *calls* repeatedly, and return the median seconds of one."""
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(number):
-        for name, call in calls.items():
-            began = time.perf_counter()
-            call()
-            taken[name].append(time.perf_counter() - began)
-    return {name: middle(seconds) for name, seconds in taken.items()}
+def _medians(calls: dict[str, Call]) -> dict[str, float]:
+    """Return the median seconds of each of *calls*."""
+    return {name: middle(taken) for name, taken in in_turn(calls, _CALLS).items()}
 
 
 def _figures(name: str, rounds: list[dict[str, float]], *, at_least: float | None) -> list[Figure]:

@@ -22,28 +22,28 @@ class CandidatePair:
             stack.enter_context(role("candidates", side, address, number, 1)) for number in range(2)
         )
         self._numbers: dict[Child, int] = {self._leader: 0, self._heir: 1}
-        self._say(self._leader, "campaign")
-        self._leader.told("elected")
+        self._send(self._leader, "campaign")
+        self._leader.expect("elected")
         # A raw client's lease outlives its process by minutes, and its key is wanted for locks.
         stack.callback(self._resign)
 
     def handover(self, settle_seconds: float) -> float:
         """Let the leader resign and the other follow; return the milliseconds in between."""
-        self._say(self._heir, "campaign")
-        self._heir.told("campaigning")
+        self._send(self._heir, "campaign")
+        self._heir.expect("campaigning")
         time.sleep(settle_seconds)
         began = self._resign()
-        *_, elected = self._heir.told("elected")
+        *_, elected = self._heir.expect("elected")
         self._leader, self._heir = self._heir, self._leader
         return (int(elected) - began) / 1e6
 
     def _resign(self) -> int:
-        self._say(self._leader, "resign")
-        *_, began = self._leader.told("resigned")
+        self._send(self._leader, "resign")
+        *_, began = self._leader.expect("resigned")
         return int(began)
 
-    def _say(self, child: Child, verb: str) -> None:
-        child.say(f"{verb} {self._numbers[child]}")
+    def _send(self, child: Child, verb: str) -> None:
+        child.send(f"{verb} {self._numbers[child]}")
 
 
 def measure(address: StoreAddress) -> list[Figure]:

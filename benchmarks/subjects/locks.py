@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.clients.opening import candidate
 from benchmarks.report.figure import Figure, middle
 from benchmarks.store_address import StoreAddress
+from benchmarks.timing import in_turn
 from kip30 import PluginLocator
 from kip30.recipes import Lock
 
@@ -79,15 +80,9 @@ def _holds(locators: list[PluginLocator], *, fair: bool, name: str = "passed on"
 
 
 def _free(sides: Mapping[str, Use], least: Mapping[str, float]) -> list[Figure]:
-    """Use each side in turn, so that none has the quiet moments; *least* bounds the ratios."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(_WARM_UP + ROUNDS):
-        for name, use in sides.items():
-            began = time.perf_counter()
-            use()
-            if number >= _WARM_UP:
-                times[name].append((time.perf_counter() - began) * 1e3)
-    medians = {name: middle(one) for name, one in times.items()}
+    """Use each side in turn; *least* bounds the ratios."""
+    in_turn(sides, _WARM_UP)
+    medians = {name: middle(one) * 1e3 for name, one in in_turn(sides, ROUNDS).items()}
     ratios = [
         Figure(
             name=f"acquire and release: speed over that of {other}",

@@ -29,7 +29,7 @@ def _handovers(address: StoreAddress, stack: ExitStack) -> Generator[float]:
     leader.line()
     for _ in range(ROUNDS):
         successor = stack.enter_context(_runner(address))
-        successor.complaint()  # it waits
+        successor.error_line()  # it waits
         time.sleep(_SETTLE_SECONDS)
         killed = leader.kill()
         yield (successor.line().arrived - killed) / 1e6

@@ -1,7 +1,7 @@
-"""Members of a group in one process: ``python -m benchmarks.coordinator.crowd …``.
+"""Members of a group in one process: ``python -m benchmarks.coordinator.members …``.
 
-SPOT NAMESPACE SESSION_SECONDS ITEMS names the group. Each line of the input is a verb of `Crowd`.
-The process prints ``took`` whenever all its members have taken up the same generation.
+ADDRESS NAMESPACE SESSION_SECONDS ITEMS names the group. Each line of the input is a verb of
+`Members`. The process prints ``took`` whenever all its members have taken up the same generation.
 """
 
 import sys
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from typing_extensions import override
 
-from benchmarks.processes import say
+from benchmarks.processes import print_line
 from benchmarks.store_address import StoreAddress
 from kip30 import PluginLocator
 from kip30.coordinator import GroupConfig
@@ -21,13 +21,13 @@ GROUP = "rebalanced"
 _CONFIG = GroupConfig(coalesce_seconds=0, initial_delay_seconds=2.0, rebalance_timeout_seconds=120)
 
 
-class Crowd:
+class Members:
     """The members of this process. Each public method is a verb, with words as its arguments."""
 
     def __init__(self, locator: PluginLocator, count: int) -> None:
         self._locator = locator
         self._count = count
-        self._members: list[CrowdMember] = []
+        self._members: list[Member] = []
         # The generation that each member has taken up, and how many items it has; both and the
         # list of members are protected by the lock.
         self._taken: dict[str, tuple[int, int]] = {}
@@ -35,10 +35,10 @@ class Crowd:
 
     def start(self, number: str) -> None:
         """Start *number* members, and print when that began."""
-        added = [CrowdMember(self) for _ in range(int(number))]
+        added = [Member(self) for _ in range(int(number))]
         with self._lock:
             self._members += added
-        say("began", time.monotonic_ns())
+        print_line("began", time.monotonic_ns())
         for one in added:
             one.start()
 
@@ -47,7 +47,7 @@ class Crowd:
         with self._lock:
             gone = self._members.pop()
             self._taken.pop(gone.member_id, None)
-        say("began", time.monotonic_ns())
+        print_line("began", time.monotonic_ns())
         gone.leave()
 
     def coordinator(self) -> tuple[PluginLocator, int]:
@@ -68,33 +68,33 @@ class Crowd:
                 return
             total = sum(items for _, items in known.values())
             leads = any(one.is_leader for one in self._members)
-        say("took", generation, len(known), total, int(leads), moment)
+        print_line("took", generation, len(known), total, int(leads), moment)
 
 
-class CrowdMember(ItemCoordinator):
+class Member(ItemCoordinator):
     """A member that reports each share that it takes up."""
 
-    def __init__(self, crowd: Crowd) -> None:
-        locator, count = crowd.coordinator()
+    def __init__(self, members: Members) -> None:
+        locator, count = members.coordinator()
         super().__init__(locator, GROUP, count=count, config=_CONFIG)
-        self._crowd = crowd
+        self._siblings = members
 
     @override
     def on_join_complete(
         self, generation: int, member_id: str, protocol: str, member_assignment: bytes
     ) -> None:
         super().on_join_complete(generation, member_id, protocol, member_assignment)
-        self._crowd.take(member_id, generation, len(self.held))
+        self._siblings.take(member_id, generation, len(self.held))
 
 
 def main(address: str, namespace: str, session_seconds: str, count: str) -> None:
     with StoreAddress.parse(address).open(namespace, float(session_seconds)) as locator:
-        crowd = Crowd(locator, int(count))
+        members = Members(locator, int(count))
         verbs: dict[str, Callable[..., None]] = {
-            "start": crowd.start,
-            "leave": crowd.leave,
+            "start": members.start,
+            "leave": members.leave,
         }
-        say("ready")
+        print_line("ready")
         for line in sys.stdin:
             verb, *words = line.split()
             verbs[verb](*words)

@@ -12,7 +12,7 @@ from benchmarks.processes import Child, started
 from benchmarks.store_address import StoreAddress
 
 PROCESSES = 10
-_MODULE = "benchmarks.coordinator.crowd"
+_MODULE = "benchmarks.coordinator.members"
 _SETTLE_SECONDS = 0.3
 _PATIENCE_SECONDS = 600.0
 """A thousand members join one after the other."""
@@ -28,7 +28,7 @@ class Taken(NamedTuple):
     moment: int = 0
 
 
-class Spent(NamedTuple):
+class Use(NamedTuple):
     """The use of all processes so far, or in a second: ms of CPU, and requests."""
 
     cpu: float
@@ -39,7 +39,7 @@ class Round(NamedTuple):
     """One rebalance: its ms, and the use of all processes for it beyond a rest as long."""
 
     wall: float
-    spent: Spent
+    use: Use
 
 
 class Held(NamedTuple):
@@ -49,7 +49,7 @@ class Held(NamedTuple):
     memory: float
 
 
-class Gathering:
+class MemberProcesses:
     """Processes with *each* members, and a spare one whose member comes and goes."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Gathering:
         self._arguments = (address, self.namespace, session_seconds, items)
         self._taken: dict[Child, Taken] = {}
         self._generation = 0
-        self._rest = Spent(0, 0)
+        self._rest = Use(0, 0)
         self._spare = self._opened()
         self._spare_has_member = False
         self.refill()
@@ -81,21 +81,21 @@ class Gathering:
         new = [self._opened() for _ in range(missing)]
         for child in new:
             self._taken[child] = Taken()
-            child.say(f"start {self._each}")
-            child.told("began")
+            child.send(f"start {self._each}")
+            child.expect("began")
         self._await_shared()
 
     def join(self) -> Round:
         """Make one member join."""
         self._taken[self._spare] = Taken()
         self._spare_has_member = True
-        return self._measured(lambda: self._told("start 1"))
+        return self._measured(lambda: self._cause("start 1"))
 
     def leave(self) -> Round:
         """Make the same member leave."""
         del self._taken[self._spare]
         self._spare_has_member = False
-        return self._measured(lambda: self._told("leave"))
+        return self._measured(lambda: self._cause("leave"))
 
     def kill(self, *, leader: bool) -> float:
         """Kill the process of the leader, or another one; return the ms until all is shared."""
@@ -109,14 +109,12 @@ class Gathering:
         chosen.end()
         return (self._await_shared() - killed) / 1e6
 
-    def rest(self, seconds: float) -> Spent:
+    def rest(self, seconds: float) -> Use:
         """Return the use of all processes per second, over *seconds*; rounds count without it."""
-        before, began = self._spent(), time.monotonic()
+        before, began = self._use(), time.monotonic()
         time.sleep(seconds)
-        spent, took = self._spent(), time.monotonic() - began
-        self._rest = Spent(
-            *((after - was) / took for after, was in zip(spent, before, strict=True))
-        )
+        use, took = self._use(), time.monotonic() - began
+        self._rest = Use(*((after - was) / took for after, was in zip(use, before, strict=True)))
         return self._rest
 
     def held(self) -> Held:
@@ -127,29 +125,29 @@ class Gathering:
 
     def _opened(self) -> Child:
         child = self._stack.enter_context(started(_MODULE, *self._arguments))
-        child.told("ready")
+        child.expect("ready")
         return child
 
-    def _told(self, line: str) -> int:
-        self._spare.say(line)
-        return int(self._spare.told("began")[1])
+    def _cause(self, line: str) -> int:
+        self._spare.send(line)
+        return int(self._spare.expect("began")[1])
 
     def _measured(self, cause: Callable[[], int]) -> Round:
         time.sleep(_SETTLE_SECONDS)
-        before, since = self._spent(), time.monotonic()
+        before, since = self._use(), time.monotonic()
         began = cause()
         wall = (self._await_shared() - began) / 1e6
         time.sleep(_SETTLE_SECONDS)
-        after, took = self._spent(), time.monotonic() - since
+        after, took = self._use(), time.monotonic() - since
         used = (
             max(now - was - rest * took, 0)
             for now, was, rest in zip(after, before, self._rest, strict=True)
         )
-        return Round(wall, Spent(*used))
+        return Round(wall, Use(*used))
 
-    def _spent(self) -> Spent:
+    def _use(self) -> Use:
         processes = [child.pid for child in self.children]
-        return Spent(cpu_milliseconds(processes), requests_sent(self._address, processes))
+        return Use(cpu_milliseconds(processes), requests_sent(self._address, processes))
 
     def _await_shared(self) -> int:
         """Wait until all members share all items in one generation; return the last moment."""
@@ -170,7 +168,7 @@ class Gathering:
         )
 
     def _hear(self, child: Child) -> None:
-        _, generation, members, items, leads, moment = child.told("took", _PATIENCE_SECONDS)
+        _, generation, members, items, leads, moment = child.expect("took", _PATIENCE_SECONDS)
         self._taken[child] = Taken(
             int(generation), int(members), int(items), leads == "1", int(moment)
         )
