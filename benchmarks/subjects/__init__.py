@@ -1,6 +1,6 @@
 """The subjects that are measured of each store."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -51,7 +51,8 @@ _SIZED = {SCAN, GROWTH, REBALANCE}
 Measures = Mapping[str, Callable[[], list[Figure]]]
 
 
-def names(store: str) -> Iterable[str]:
+def names(store: str) -> Mapping[str, str]:
+    """Return the subjects of *store*, each with the module that measures it."""
     return _OF[store]
 
 
