@@ -3,4 +3,4 @@
 import pytest
 
 # Before any module of the tests imports it.
-pytest.register_assert_rewrite("kip30_conformance")
+pytest.register_assert_rewrite("kip30_conformance", "tests.unit.stores")

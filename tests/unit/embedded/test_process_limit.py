@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.crowd import expect_recovery, needs_root
+from tests.unit.stores.process_limit import expect_recovery, needs_root
 
 pytestmark = pytest.mark.large
 

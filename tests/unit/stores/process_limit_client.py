@@ -1,6 +1,6 @@
-"""A client whose user has no process to spare for a while, run by `crowd` as root.
+"""A client whose user has no process to spare for a while, run by `process_limit` as root.
 
-It reads its properties as JSON, and writes what came of it in the same way.
+It reads its properties as JSON, and writes which calls were refused in the same way.
 """
 
 import json
@@ -35,38 +35,38 @@ def become_user(properties: dict[str, str]) -> None:
     os.setuid(USER)
 
 
-class Crowd:
-    """Threads that take all the room there is."""
+class AllThreads:
+    """As many threads as the limit allows."""
 
     def __init__(self) -> None:
-        """Fill the room."""
+        """Set the limit, and start them."""
         self._limits = resource.getrlimit(resource.RLIMIT_NPROC)
-        self._leave = threading.Event()
+        self._ending = threading.Event()
         self._threads: list[threading.Thread] = []
         resource.setrlimit(resource.RLIMIT_NPROC, (LIMIT, self._limits[1]))
         with suppress(RuntimeError):
             while True:
-                thread = threading.Thread(target=self._leave.wait, daemon=True)
+                thread = threading.Thread(target=self._ending.wait, daemon=True)
                 thread.start()
                 self._threads.append(thread)
 
-    def leave(self) -> None:
-        """Make room."""
-        self._leave.set()
+    def end(self) -> None:
+        """End them, and lift the limit."""
+        self._ending.set()
         for thread in self._threads:
             thread.join()
         resource.setrlimit(resource.RLIMIT_NPROC, self._limits)
 
 
-def outlive_a_crowd(properties: dict[str, str], session_seconds: float) -> dict[str, Any]:
-    """Lead and listen in a crowd, and say what is left of it afterwards."""
+def outlive_the_limit(properties: dict[str, str], session_seconds: float) -> dict[str, Any]:
+    """Lead and listen without a thread to spare, and afterwards; return the refused calls."""
     before = threading.active_count()
     client = PluginLocator().startup(properties)
     storage, election = client.storage(), client.leader_election("s")
     registry, heard = client.listener_registry(), list[str | None]()
     assert election.nominate("first", "")
     eventually(lambda: not _has_workers(), within=PATIENCE, what="the workers have gone")
-    crowd = Crowd()
+    others = AllThreads()
     refused: list[str] = []
     for call in (
         lambda: registry.add_value_change_listener("k", lambda change: heard.append(change.value)),
@@ -79,7 +79,7 @@ def outlive_a_crowd(properties: dict[str, str], session_seconds: float) -> dict[
             refused.append(f"{type(error).__name__}: {error}")
     with suppress(AssertionError):
         throughout(lambda: True, seconds=session_seconds)
-    crowd.leave()
+    others.end()
     registry.add_value_change_listener("k", lambda change: heard.append(change.value))
 
     def hears() -> bool:
@@ -109,7 +109,7 @@ def main() -> None:
     """Do it."""
     request: dict[str, Any] = json.load(sys.stdin)
     become_user(request["properties"])
-    json.dump(outlive_a_crowd(request["properties"], SESSION_SECONDS * time_scale()), sys.stdout)
+    json.dump(outlive_the_limit(request["properties"], SESSION_SECONDS * time_scale()), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A real limit on processes, reached for a while: shared code of the tests of each store."""
+"""A real limit on processes, reached for a while."""
 
 import json
 import os
@@ -11,13 +11,14 @@ import pytest
 
 from kip30.config import Written
 from kip30_conformance.polling import time_scale
+from kip30_conformance.servers import Ensemble
 
-from .crowded import SESSION_SECONDS
+from .process_limit_client import SESSION_SECONDS
 
 needs_root = pytest.mark.skipif(
     os.getuid() != 0, reason="only root can become a user that has no process"
 )
-_CROWDED = Path(__file__).with_name("crowded.py")
+_CLIENT = Path(__file__).with_name("process_limit_client.py")
 _SECONDS = 80
 
 
@@ -28,7 +29,7 @@ def expect_recovery(settings: Mapping[str, Written]) -> None:
     properties = {"plugin.namespace": "crowded", **session, **settings}
     request = {"properties": {key: str(value) for key, value in properties.items()}}
     done = subprocess.run(
-        [sys.executable, _CROWDED],
+        [sys.executable, _CLIENT],
         input=json.dumps(request),
         capture_output=True,
         text=True,
@@ -37,3 +38,11 @@ def expect_recovery(settings: Mapping[str, Written]) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "cannot start a thread" in done.stderr or json.loads(done.stdout)["refused"]
+
+
+@pytest.mark.large
+class ProcessLimitCases:
+    @needs_root
+    @pytest.mark.timeout(300)
+    def test_a_crowded_machine_breaks_nothing_for_good(self, ensemble: Ensemble) -> None:
+        expect_recovery(ensemble.settings())

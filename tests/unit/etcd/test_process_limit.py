@@ -1,0 +1,5 @@
+from tests.unit.stores.process_limit import ProcessLimitCases
+
+
+class TestProcessLimit(ProcessLimitCases):
+    pass
