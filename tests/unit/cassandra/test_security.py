@@ -15,7 +15,7 @@ from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, Link
 from kip30_conformance.servers.needing import needed
 from tests.unit.clients import PATIENT, Open
-from tests.unit.rotation_cases import Rotation, RotationCases
+from tests.unit.stores.rotation import Rotation, RotationCases
 
 from .admin import Admin
 from .doctor import diagnosis, visit

@@ -22,7 +22,7 @@ from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
-from tests.unit.rotation_cases import Rotation, RotationCases
+from tests.unit.stores.rotation import Rotation, RotationCases
 
 from .admin import Admin, encoded
 

@@ -18,7 +18,7 @@ from kip30.config import Written
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import PATIENT, Open
-from tests.unit.rotation_cases import Rotation, RotationCases
+from tests.unit.stores.rotation import Rotation, RotationCases
 
 MOST_ATTEMPTS = 20
 SECRET = "geheim-1"  # noqa: S105  the test's own

@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
-from tests.unit.tls_cases import Files, TlsCases
+from tests.unit.stores.tls import Files, TlsCases
 
 
 class TestTls(TlsCases):
