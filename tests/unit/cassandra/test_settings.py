@@ -6,6 +6,7 @@ from kip30 import ConfigError
 from kip30.config import Written, build, load
 from kip30_backends.cassandra import CassandraBackend, CassandraSettings
 from kip30_backends.cassandra.schema import ddl, tables
+from tests.unit.stores.settings import LoginSettingsCases
 
 SESSION_SECONDS = 9.0
 
@@ -14,31 +15,11 @@ def _built(**properties: Written) -> CassandraSettings:
     return build(CassandraSettings, load(properties))
 
 
-def test_the_default_port() -> None:
-    settings = _built(**{"plugin.cassandra.contact.points": "one, [::1]:9142"})
-    assert [str(address) for address in settings.contact_points] == ["one:9042", "[::1]:9142"]
-
-
-@pytest.mark.parametrize(
-    ("given", "lacking"),
-    [
-        ("plugin.cassandra.user", "plugin.cassandra.password"),
-        ("plugin.cassandra.password", "plugin.cassandra.user"),
-        ("plugin.cassandra.tls.cert", "plugin.cassandra.tls.key"),
-        ("plugin.cassandra.tls.key", "plugin.cassandra.tls.cert"),
-    ],
-)
-def test_halves_are_refused(given: str, lacking: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        _built(**{given: "half"})
-    assert f"{given} is set and {lacking} is not" in str(raised.value)
-    assert "half" not in str(raised.value)
-
-
-@pytest.mark.parametrize("key", ["plugin.cassandra.tls.ca", "plugin.cassandra.tls"])
-def test_any_file_means_encryption(key: str) -> None:
-    assert _built(**{key: "true"}).secure
-    assert not _built().secure
+class TestSettings(LoginSettingsCases):
+    store = "cassandra"
+    settings = CassandraSettings
+    addresses = "contact.points"
+    default_port = 9042
 
 
 @pytest.mark.parametrize(

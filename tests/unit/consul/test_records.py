@@ -9,28 +9,17 @@ from kip30 import BYTES, KeySetChange, PartialWriteError, StoreError, ValueChang
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from tests.unit.clients import PATIENT, Open
+from tests.unit.stores.records import RecordCases
 
 from .admin import Admin
 
-MANY = 5_000
 LARGE = 256 * 1024
 
 
-def test_more_names_than_one_page_has(open_client: Open) -> None:
-    storage = open_client(**PATIENT).storage()
-    names = [f"n/{number:06d} é" for number in range(MANY)]
-    for at in range(0, MANY, 1000):
-        storage.put_many(dict.fromkeys(names[at : at + 1000], ""))
-    assert list(storage.list("n")) == names
-
-
-def test_a_group_of_several_megabytes(open_client: Open) -> None:
-    client = open_client(**PATIENT)
-    group = client.group_membership("g", BYTES)
-    data = {f"m{number}": bytes([number]) * LARGE for number in range(20)}
-    for member, record in data.items():
-        group.join(member, record)
-    assert open_client(**PATIENT).group_membership("g", BYTES).membership() == data
+class TestRecords(RecordCases):
+    names = 5_000
+    members = 20
+    member_bytes = LARGE
 
 
 def test_the_largest_value_and_the_longest_names(open_client: Open) -> None:
@@ -43,13 +32,6 @@ def test_the_largest_value_and_the_longest_names(open_client: Open) -> None:
     storage.delete(key)
 
 
-def test_many_writes_in_one_call_are_large_and_alone(open_client: Open) -> None:
-    storage = open_client(**PATIENT).storage(BYTES)
-    values = {f"w/{number}": bytes(200 * 1024) for number in range(25)}
-    assert len(set(storage.put_many(values).values())) > 1
-    assert storage.fetch_many(values).result() == values
-
-
 def test_refused_writes_do_not_stop_those_beside_them(open_client: Open) -> None:
     storage = open_client(**PATIENT).storage()
     there = [f"b/{number}" for number in range(0, 100, 7)]
@@ -59,42 +41,6 @@ def test_refused_writes_do_not_stop_those_beside_them(open_client: Open) -> None
         storage.put_many(wanted)
     assert set(raised.value.failed) == set(there)
     assert storage.fetch_many(wanted).result() == {**wanted, **dict.fromkeys(there, "old")}
-
-
-def test_a_foreign_value_is_an_error_to_its_reader_alone(
-    open_client: Open, namespace: str, admin: Admin
-) -> None:
-    storage = open_client(**PATIENT).storage()
-    storage.put("f/ours", "v")
-    admin.put(f"{namespace}/kv/f/theirs", b"not of kip30")
-    futures = [storage.fetch(key) for key in ("f/ours", "f/theirs", "f/ours")]
-    assert [futures[0].result(), futures[2].result()] == ["v", "v"]
-    with pytest.raises(StoreError, match="f/theirs"):
-        futures[1].result()
-
-
-def test_listeners_go_on_beside_foreign_keys(
-    open_client: Open, namespace: str, admin: Admin
-) -> None:
-    client = open_client(**PATIENT)
-    heard = Recorder[KeySetChange]()
-    client.listener_registry().add_key_set_change_listener("f", heard)
-    admin.put(f"{namespace}/kv/f/=no-name-of-ours", b"")
-    client.storage().put("f/ours", "v")
-    eventually(lambda: any("f/ours" in str(one) for one in heard.events))
-
-
-def test_listeners_go_on_after_a_foreign_value(
-    open_client: Open, namespace: str, admin: Admin
-) -> None:
-    client = open_client(**PATIENT)
-    heard = Recorder[ValueChange[str]]()
-    storage = client.storage()
-    storage.put("f/k", "1")
-    client.listener_registry().add_value_change_listener("f/k", heard)
-    admin.put(f"{namespace}/kv/f/k", b"not of kip30")
-    storage.update("f/k", "2")
-    eventually(lambda: heard.events and heard.events[-1].value == "2")
 
 
 def test_a_member_that_no_session_holds_is_none(

@@ -5,35 +5,18 @@ import pytest
 from kip30 import ConfigError
 from kip30.config import Written, build, load
 from kip30_backends.consul import ConsulSettings
+from tests.unit.stores.settings import SettingsCases
 
 
 def _built(**properties: Written) -> ConsulSettings:
     return build(ConsulSettings, load(properties))
 
 
-def test_the_default_port() -> None:
-    settings = _built(**{"plugin.consul.address": "one, [::1]:8501"})
-    assert [str(address) for address in settings.address] == ["one:8500", "[::1]:8501"]
-
-
-@pytest.mark.parametrize(
-    ("given", "lacking"),
-    [
-        ("plugin.consul.tls.cert", "plugin.consul.tls.key"),
-        ("plugin.consul.tls.key", "plugin.consul.tls.cert"),
-    ],
-)
-def test_halves_are_refused(given: str, lacking: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        _built(**{given: "half"})
-    assert f"{given} is set and {lacking} is not" in str(raised.value)
-    assert "half" not in str(raised.value)
-
-
-@pytest.mark.parametrize("key", ["plugin.consul.tls.ca", "plugin.consul.tls"])
-def test_any_file_means_encryption(key: str) -> None:
-    assert _built(**{key: "true"}).secure
-    assert not _built().secure
+class TestSettings(SettingsCases):
+    store = "consul"
+    settings = ConsulSettings
+    addresses = "address"
+    default_port = 8500
 
 
 @pytest.mark.parametrize("token", ["two words", "line\r\nX-Forged: yes", "ümlaut"])

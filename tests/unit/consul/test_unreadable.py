@@ -1,38 +1,11 @@
 """Records of other programs in Consul."""
 
-import pytest
+from typing import ClassVar
 
-from tests.unit.clients import PATIENT, Open
-from tests.unit.unreadable import (
-    Case,
-    cases,
-    expect_good_ones_beside_bad,
-    expect_named_and_left_out,
-    expect_no_claim_in_their_place,
-    kind_of,
-)
-
-from .admin import Admin
+from tests.unit.stores.unreadable import UnreadableCases
 
 
-@pytest.mark.parametrize("case", cases("a=.."), ids=kind_of)
-def test_unreadable_records_are_named_and_left_out(
-    open_client: Open,
-    namespace: str,
-    admin: Admin,
-    caplog: pytest.LogCaptureFixture,
-    case: Case,
-) -> None:
+class TestUnreadable(UnreadableCases):
+    escaped = "a=.."
     # A member's record is read whenever the session has been renewed twice.
-    client = open_client(**{"plugin.session.timeout.ms": 4000})
-    expect_named_and_left_out(client, admin, namespace, case, caplog)
-
-
-def test_good_records_beside_bad_ones(open_client: Open, namespace: str, admin: Admin) -> None:
-    expect_good_ones_beside_bad(open_client(**PATIENT), admin, namespace)
-
-
-def test_a_foreign_record_where_one_is_claimed(
-    open_client: Open, namespace: str, admin: Admin
-) -> None:
-    expect_no_claim_in_their_place(open_client(**PATIENT), admin, namespace)
+    watching: ClassVar = {"plugin.session.timeout.ms": 4000}

@@ -6,14 +6,12 @@ from concurrent.futures import wait
 
 import pytest
 
-from kip30 import OutcomeUnknownError, PluginLocator, UnavailableError, ValueChange
+from kip30 import OutcomeUnknownError, UnavailableError, ValueChange
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, start
-from tests.unit.clients import Open, timeouts
-
-OPERATION_SECONDS = 1.5
-PATIENT_SECONDS = OPERATION_SECONDS
+from tests.unit.clients import Open
+from tests.unit.stores.outages import OPERATION_SECONDS, OutageCases, open_patiently
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +20,8 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
         yield servers
 
 
-def _open(servers: Ensemble) -> PluginLocator:
-    return PluginLocator().startup({**servers.settings(), **timeouts(PATIENT_SECONDS)})
+class TestOutages(OutageCases):
+    pass
 
 
 def test_a_compacted_history_leaves_no_gap(ensemble: Ensemble, open_client: Open) -> None:
@@ -41,39 +39,8 @@ def test_a_compacted_history_leaves_no_gap(ensemble: Ensemble, open_client: Open
         eventually(lambda: heard.events and heard.events[-1].value == "19")
 
 
-def test_a_server_that_comes_back_empty(ensemble: Ensemble, open_client: Open) -> None:
-    client, heard = open_client(), Recorder[ValueChange[str]]()
-    storage = client.storage()
-    version = storage.put("k", "old")
-    for _ in range(20):
-        version = storage.update("k", "old")
-    client.listener_registry().add_value_change_listener("k", heard)
-    election = client.leader_election("s")
-    assert election.nominate("c", "")
-    old = election.leadership("c")
-    assert old is not None
-    ensemble.nodes[0].restart(empty=True)
-    eventually(lambda: heard.events and heard.events[-1].value is None)
-    eventually(lambda: not old.is_valid(), what="the term of the lost data is over")
-    new = eventually(lambda: election.leadership("c"), what="there is a new term")
-    assert new.is_valid()
-    eventually(lambda: client.storage().put("k", "new") < version)
-    eventually(lambda: heard.events[-1].value == "new")
-
-
-@pytest.mark.parametrize("dead", [0, 1, 2])
-def test_one_of_three_is_dead_at_startup(three: Ensemble, dead: int) -> None:
-    three.nodes[dead].kill()
-    try:
-        with _open(three) as client:
-            client.storage().put(f"dead/{dead}", "v")
-            assert client.storage().fetch(f"dead/{dead}").result() == "v"
-    finally:
-        three.restart()
-
-
 def test_reads_go_on_while_the_server_in_use_is_frozen(three: Ensemble) -> None:
-    with _open(three) as client:
+    with open_patiently(three) as client:
         client.storage().put("frozen/k", "v")
         used = client.backend.describe()["server"]
         node = next(one for one in three.nodes if one.address == used)
@@ -81,26 +48,10 @@ def test_reads_go_on_while_the_server_in_use_is_frozen(three: Ensemble) -> None:
         try:
             started = time.monotonic()
             assert client.storage().fetch("frozen/k").result() == "v"
-            assert time.monotonic() - started < PATIENT_SECONDS * time_scale()
+            assert time.monotonic() - started < OPERATION_SECONDS * time_scale()
             assert client.backend.describe()["server"] != used
         finally:
             node.resume()
-
-
-def test_requests_and_close_end_in_time_while_the_server_is_frozen(
-    ensemble: Ensemble, open_client: Open
-) -> None:
-    client = open_client()
-    client.group_membership("g").join("m", "")
-    futures = []
-    with ensemble.frozen():
-        started = time.monotonic()
-        futures = [client.storage().fetch(f"k{number}") for number in range(1000)]
-        assert {type(future.exception()) for future in futures} == {UnavailableError}
-        assert time.monotonic() - started < OPERATION_SECONDS * 1.1 + 2 * time_scale()
-        started = time.monotonic()
-        client.close()
-        assert time.monotonic() - started < OPERATION_SECONDS * time_scale()
 
 
 def test_a_join_on_a_frozen_server_ends_at_the_operation_timeout(

@@ -8,37 +8,18 @@ from kip30 import ConfigError
 from kip30.config import Written, build, load
 from kip30_backends.etcd import EtcdBackend, EtcdSettings
 from kip30_backends.etcd.client.messages import MESSAGES
+from tests.unit.stores.settings import LoginSettingsCases
 
 
 def _built(**properties: Written) -> EtcdSettings:
     return build(EtcdSettings, load(properties))
 
 
-def test_the_default_port() -> None:
-    settings = _built(**{"plugin.etcd.endpoints": "one, [::1]:4001"})
-    assert [str(address) for address in settings.endpoints] == ["one:2379", "[::1]:4001"]
-
-
-@pytest.mark.parametrize(
-    ("given", "lacking"),
-    [
-        ("plugin.etcd.user", "plugin.etcd.password"),
-        ("plugin.etcd.password", "plugin.etcd.user"),
-        ("plugin.etcd.tls.cert", "plugin.etcd.tls.key"),
-        ("plugin.etcd.tls.key", "plugin.etcd.tls.cert"),
-    ],
-)
-def test_halves_are_refused(given: str, lacking: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        _built(**{given: "half"})
-    assert f"{given} is set and {lacking} is not" in str(raised.value)
-    assert "half" not in str(raised.value)
-
-
-@pytest.mark.parametrize("key", ["plugin.etcd.tls.ca", "plugin.etcd.tls"])
-def test_any_file_means_encryption(key: str) -> None:
-    assert _built(**{key: "true"}).secure
-    assert not _built().secure
+class TestSettings(LoginSettingsCases):
+    store = "etcd"
+    settings = EtcdSettings
+    addresses = "endpoints"
+    default_port = 2379
 
 
 def test_messages_keep_their_numbers() -> None:
