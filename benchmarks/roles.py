@@ -73,15 +73,15 @@ def candidates(
 
 def contender(address: str, kind: str, number: str) -> None:
     """Join or campaign on request, and print when that was done, and whether we lead."""
-    with StoreAddress.parse(address).open("crowd") as locator:
+    with StoreAddress.parse(address).open("contention") as locator:
         locator.storage().get("bench/one")  # so that nothing is left to connect
         print_line("ready")
         sys.stdin.readline()
         if kind == "join":
-            locator.group_membership("crowd").join(f"member-{number}", VALUE)
+            locator.group_membership("contended").join(f"member-{number}", VALUE)
             leads = False
         else:
-            leads = locator.leader_election("crowd").nominate(f"candidate-{number}", VALUE)
+            leads = locator.leader_election("contended").nominate(f"candidate-{number}", VALUE)
         print_line("done", kind, time.monotonic_ns(), leads)
         sys.stdin.read()
 

@@ -182,7 +182,7 @@ def _revision() -> int:
 
 
 class RawScan(ScanReplay):
-    """It does not look whether the tables are still those that they were."""
+    """It does not check that the tables are still those that they were."""
 
     def __init__(self, address: StoreAddress) -> None:
         self._client = Client(address)

@@ -239,7 +239,7 @@ class RawCandidate(Candidate):
 
 
 class RawScan(ScanReplay):
-    """It does not look whether the cluster is still the one that it was."""
+    """It does not check that the cluster is still the one that it was."""
 
     def __init__(self, address: StoreAddress) -> None:
         self._client = Client(address)

@@ -20,7 +20,7 @@ def names(address: StoreAddress, size: int) -> dict[str, float]:
         storage = locator.storage()
         fill(storage, size)
         ours = _milliseconds(lambda: list(storage.list(GROWN)))
-        theirs = _embedded(address) if address.is_embedded else _remote(address, size)
+        theirs = _embedded(address) if address.is_embedded else _on_server(address, size)
     return {"list": ours, "list: over raw": ours / theirs}
 
 
@@ -38,7 +38,7 @@ def _embedded(address: StoreAddress) -> float:
         return _milliseconds(lambda: connection.execute(_NAMES, (GROWN.encode(),)).fetchall())
 
 
-def _remote(address: StoreAddress, size: int) -> float:
+def _on_server(address: StoreAddress, size: int) -> float:
     with closing(raw_side(address)) as raw:
         for number in range(size):
             raw.put(f"{number:06}")

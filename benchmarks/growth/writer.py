@@ -70,7 +70,7 @@ _KINDS = {"members": _members, "keys": _keys, "values": _values}
 
 
 def main(address: str, namespace: str, kind: str, size: str) -> None:
-    """Say when each change began."""
+    """Print when each change began."""
     where = StoreAddress.parse(address)
     with where.open(namespace) as locator:
         changes = _KINDS[kind](where, locator, int(size))

@@ -27,6 +27,7 @@ class Observation:
 
     @classmethod
     def of(cls, address: StoreAddress) -> Self:
+        # Consul declares a delay, too, and yet notifies: its watches share few connections.
         if address.store == "cassandra":
             return cls(address.observe_seconds(), ("library",))
         return cls(0, ("library",) if address.is_embedded else ("library", "raw"))

@@ -1,6 +1,6 @@
 """Operations against the raw client doing the same requests.
 
-The machine's moods cancel out, because there are many short rounds, each with both sides.
+There are many short rounds, each with both sides, so that a slow spell of the machine hits both.
 """
 
 import subprocess
