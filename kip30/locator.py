@@ -123,11 +123,11 @@ class PluginLocator(Closeable):
         """Return the metrics of this locator; `kip30.metrics` exports them.
 
         Raises:
-            UsageError: The setting ``plugin.metrics`` is off, as it is by default.
+            UsageError: The setting ``plugin.metrics`` is not true, as by default.
         """
         metrics = self._open().metrics
         if metrics is None:
-            raise UsageError("nothing is measured: set plugin.metrics = on")
+            raise UsageError("nothing is measured: set plugin.metrics = true")
         return metrics.exported
 
     @overload

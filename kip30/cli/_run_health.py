@@ -1,8 +1,10 @@
 """``kip30 run --listen``: the health endpoint of a runner."""
 
 from collections.abc import Sequence
+from functools import partial
 
-from kip30.config import CommonSettings, Properties, build
+from kip30.config import CommonSettings, Properties, Value, build
+from kip30.errors import ClosedError, LifecycleError
 from kip30.runner import Job
 from kip30.runner.service_election import StoreContest
 from kip30.serving.health import HealthServer
@@ -19,7 +21,7 @@ def health_of(
         OSError: The address is in use, or may not be used. Nothing is listening.
         UnavailableError: The system has no thread to spare. Nothing is listening.
     """
-    timeouts = build(CommonSettings, properties)
+    settings = build(CommonSettings, metered(properties))
 
     def nominations() -> list[Nomination]:
         terms = contest.candidates()
@@ -31,5 +33,18 @@ def health_of(
         nominations,
         address,
         hosts=hosts,
-        session_timeout_seconds=timeouts.session_timeout_seconds,
+        metrics=partial(_metrics, contest) if settings.is_metered else None,
+        session_timeout_seconds=settings.session_timeout_seconds,
     )
+
+
+def metered(properties: Properties) -> Properties:
+    """Return *properties*, by which a locator measures what it does unless they forbid it."""
+    return Properties({"plugin.metrics": Value("true", "--listen")}) | properties
+
+
+def _metrics(contest: StoreContest) -> str:
+    try:
+        return contest.locator.metrics().text()
+    except (LifecycleError, ClosedError):  # not started yet, or closed already
+        return ""

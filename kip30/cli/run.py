@@ -113,6 +113,10 @@ def command(  # noqa: PLR0913  one argument per option
         print_preview(properties, job, run_key, address)
         return Status.OK
     tell = progress(properties, quiet=quiet)
+    if address is not None:
+        from kip30.cli._run_health import metered  # noqa: PLC0415  as above
+
+        properties = metered(properties)
     contest = (
         StoreContest(properties, service, candidate)
         if run_key is None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from kip30.config.parsers import boolean, choice, milliseconds, paths, text
+from kip30.config.parsers import boolean, milliseconds, paths, text
 from kip30.config.settings import setting
 from kip30.errors import ConfigError
 
@@ -81,10 +81,10 @@ class CommonSettings:
         doc="Whether candidates obey `kip30 pause`, `step-down` and `hand-over`, and note their"
         " terms for `kip30 terms`; those of `kip30 run` do unless this is set to false",
     )
-    metrics: str = setting(
+    is_metered: bool = setting(
         "plugin.metrics",
-        choice("on", "off"),
-        default="off",
+        boolean,
+        default=False,
         doc="Whether the locator measures what it does, for `PluginLocator.metrics`",
     )
 

@@ -115,7 +115,7 @@ def resolve(
             context,
             settings,
             obeys_directives=common.obeys_directives,
-            is_metered=common.metrics == "on",
+            is_metered=common.is_metered,
         )
 
 

@@ -27,7 +27,7 @@ from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
 from kip30_conformance.suite import OpenClient, Suite, supported
 
-_ON: Mapping[str, Any] = {"plugin.metrics": "on"}
+_ON: Mapping[str, Any] = {"plugin.metrics": True}
 
 PROMISED = {
     "kip30_leader": ("gauge", {"service"}),

@@ -92,10 +92,17 @@ def test_a_leader_and_one_that_waits_are_told_apart(shell: Shell) -> None:
         assert (told["role"], told["store"]) == ("leader", "embedded")
         (told,) = second.ask("/service").records
         assert (told["candidate"], told["role"], told["epoch"]) == ("n2", "replica", None)
-        assert first.ask("/metrics").status == 404
+        assert b'kip30_leader{store="embedded",service="s"} 1' in first.ask("/metrics").body
         first.process.terminate()
         eventually(lambda: second.statuses() == LEADER)
         assert first.process.wait(PATIENCE_SECONDS * time_scale()) == 128 + signal.SIGTERM
+
+
+def test_a_runner_that_measures_nothing_has_no_metrics(shell: Shell) -> None:
+    off = ("--set", "plugin.metrics=false", "--", *SLEEP)
+    with listening(shell, "n1", *off) as runner:
+        eventually(runner.leads)
+        assert runner.ask("/metrics").status == 404
 
 
 def test_a_leader_that_is_asked_to_end_leads_until_its_command_has_ended(shell: Shell) -> None:

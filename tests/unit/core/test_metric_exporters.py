@@ -28,7 +28,7 @@ MOVING = re.compile("lease_remaining|last_seen|lease.remaining|last.seen")
 
 @pytest.fixture
 def metered(open_client: OpenClient) -> PluginLocator:
-    return open_client(**{"plugin.metrics": "on"})
+    return open_client(**{"plugin.metrics": True})
 
 
 def use(client: PluginLocator) -> None:
@@ -84,7 +84,7 @@ def test_prometheus_client_parses_the_text(metered: PluginLocator) -> None:
 
 def test_prometheus_client_exports_the_same(open_client: OpenClient) -> None:
     library = pytest.importorskip("prometheus_client")
-    clients = [open_client(**{"plugin.metrics": "on"}) for _ in range(2)]
+    clients = [open_client(**{"plugin.metrics": True}) for _ in range(2)]
     for client in clients:
         use(client)
     registry = library.CollectorRegistry()
@@ -201,7 +201,7 @@ def test_the_programs_of_the_document_run(
     module = pytest.importorskip(library)
     config = tmp_path / "kip30.properties"
     config.write_text(
-        "plugin.backend = embedded\nplugin.embedded.directory = state\nplugin.metrics = on\n"
+        "plugin.backend = embedded\nplugin.embedded.directory = state\nplugin.metrics = true\n"
     )
     monkeypatch.setenv("KIP30_CONFIG", str(config))
     program = _program(f"import {library}" if library == "prometheus_client" else f"from {library}")

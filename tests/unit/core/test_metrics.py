@@ -46,7 +46,7 @@ from .trouble import faults
 
 pytestmark = pytest.mark.virtual_time
 
-ON: dict[str, Written] = {"plugin.metrics": "on"}
+ON: dict[str, Written] = {"plugin.metrics": True}
 LONG = 1.0
 
 
@@ -71,7 +71,7 @@ def requests(client: PluginLocator, operation: str, outcome: str) -> float:
 
 
 def test_off_the_drivers_are_those_of_the_backend(client: PluginLocator) -> None:
-    with pytest.raises(UsageError, match=r"set plugin\.metrics = on"):
+    with pytest.raises(UsageError, match=r"set plugin\.metrics = true"):
         client.metrics()
     store, backend = client._open(), client.backend
     assert store.metrics is None
@@ -83,7 +83,7 @@ def test_off_the_drivers_are_those_of_the_backend(client: PluginLocator) -> None
     )
 
 
-@pytest.mark.parametrize("written", ["true", "1", ""])
+@pytest.mark.parametrize("written", ["on", "1", ""])
 def test_another_value_of_the_setting_is_refused(open_client: OpenClient, written: str) -> None:
     with pytest.raises(UsageError, match=r"plugin\.metrics"):
         open_client(**{"plugin.metrics": written})
