@@ -8,9 +8,9 @@ from kip30 import PluginLocator
 from kip30.cli._exit_codes import Status
 from kip30.cli._schema import SCHEMA
 from kip30.operations import DirectedService, read_directives
-from kip30_conformance.polling import eventually
+from kip30_conformance.polling import eventually, time_scale
 
-from .shell import Shell, ended
+from .shell import PATIENCE_SECONDS, Shell, ended
 from .test_output import expect_fields
 
 
@@ -173,7 +173,10 @@ def test_a_service_of_which_nothing_is_noted_is_refused(shell: Shell) -> None:
 
 
 def test_a_locator_that_closes_at_once_has_noted_its_term(shell: Shell) -> None:
-    assert shell("run", "--service", "s", "--id", "a", "--quiet", "--", "true").exit_code == 0
+    # In a process of its own: a runner ignores signals from its end on.
+    runner = shell.start("run", "--service", "s", "--id", "a", "--quiet", "--", "true")
+    with ended(runner):
+        assert runner.wait(PATIENCE_SECONDS * time_scale()) == 0
     (found,) = shell.json("terms", "s")
     assert (found["candidate"], found["ended"]) == ("a", "resigned")
 
