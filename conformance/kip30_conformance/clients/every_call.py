@@ -58,6 +58,7 @@ _TABLE: dict[type[Any], dict[str, Call]] = {
         "nominate": lambda election: election.nominate("c", ""),
         "resign": lambda election: election.resign("c"),
         "leadership": lambda election: election.leadership("c"),
+        "candidates": lambda election: election.candidates(),
         "lead": lambda election: election.lead("c", "").__enter__(),
         "wait_elected": lambda election: election.wait_elected("c", 0),
         "share_lease": lambda election: election.share_lease(None),

@@ -182,7 +182,7 @@ class MetricTests(Suite):
     def test_O83_off_is_free(self, open_client: OpenClient) -> None:
         """Metrics send no request, when they are off, on or read; when off, there are none."""
         plain, metered = open_client(), open_client(**_ON)
-        with pytest.raises(UsageError, match=r"plugin\.metrics = on"):
+        with pytest.raises(UsageError, match=r"plugin\.metrics = true"):
             plain.metrics()
         sent = [_Requests(client) for client in (plain, metered)]
         for client in (plain, metered):
