@@ -237,7 +237,7 @@ class Campaign:
         """End the terms that are no longer valid; the other task then does the rest."""
         self._directives.update(self._watch.latest())
         self._end_lost_terms()
-        self._step_down()
+        self._end_requested_terms()
         self._task.wake()
 
     def _step(self) -> None:
@@ -245,6 +245,7 @@ class Campaign:
         try:
             self._directives.update(self._watch.latest())
             self._end_lost_terms()
+            self._request_step_downs()
             self._end_kept()
             self._give_back()
             self._finish_leaving()
@@ -365,23 +366,36 @@ class Campaign:
                 term.held_until = -math.inf  # there is nothing to hold
                 self._lose(candidacy, term, "the store has another leader, or none")
 
-    def _step_down(self) -> None:
-        """End the terms that an operator has ended, each after the time that its candidate has."""
+    def _request_step_downs(self) -> None:
+        """Note which terms operators have ended, as the store has it now.
+
+        A client that was stopped sees a directive by its watch that was withdrawn meanwhile.
+
+        Raises:
+            Kip30Error: The store did not answer. The next step continues.
+        """
         for candidacy in list(self._candidacies.values()):
             term = candidacy.leadership
-            if term is None:
+            if term is None or term.step_down_requested.is_set():
                 continue
+            if self._directives.step_down_of(term.claim) is None:
+                continue
+            self._directives.read(self._watch.latest())
             step_down = self._directives.step_down_of(term.claim)
-            is_new = step_down is not None and not term.step_down_requested.is_set()
-            if step_down is not None and is_new:
+            if step_down is not None:
                 ends_at = self._now() + candidacy.step_down_seconds
                 term.request_step_down(f"it steps down by {step_down.by!r}", ends_at)
                 self._terms.wake_at(ends_at)
-            if self._now() >= term.steps_down_at:
-                margin = self._store.context.margin_seconds
+                if candidacy.step_down_seconds:
+                    self._store.terms.step_down_requested(term, term.step_down_reason)
+
+    def _end_requested_terms(self) -> None:
+        """End the terms that operators have ended, each after the time that its candidate has."""
+        margin = self._store.context.margin_seconds
+        for candidacy in list(self._candidacies.values()):
+            term = candidacy.leadership
+            if term is not None and self._now() >= term.steps_down_at:
                 self._lose(candidacy, term, term.step_down_reason, kept_seconds=margin)
-            elif is_new:
-                self._store.terms.step_down_requested(term, term.step_down_reason)
 
     def _taken_away(self, term: Leadership) -> bool:
         latest = self._watch.latest()

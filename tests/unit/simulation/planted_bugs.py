@@ -389,7 +389,7 @@ BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
     "others hold back for ever": (DirectiveRules, "_holding", _others_hold_back_for_ever),
     "a term is released when its end is requested": (
         Campaign,
-        "_step_down",
+        "_end_requested_terms",
         _a_term_is_released_when_its_end_is_requested,
     ),
     "operators overwrite each other": (
