@@ -64,11 +64,11 @@ def ended_ahead(
     return record(terms=terms, journals={"c0.1": [ended], "c1.1": []}, windows=windows)
 
 
-def disturbed(kind: str) -> StormRecord:
-    """The holder hears of the end late, while a fault of *kind* is under way."""
+def disturbed(kind: str, late: float = OPERATION - 0.1) -> StormRecord:
+    """The holder hears of the end *late*, while a fault of *kind* is under way."""
     struck = InjectedFault(kind, "c0.1", 1.0, "seen")
     window = Window(4.0, 6.0, 9.0, 12.0, (struck,))
-    return ended_ahead(5.5 + OPERATION - 0.1, windows=[window])
+    return ended_ahead(5.5 + late, windows=[window])
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_end_ahead_of_time_is_seen_as_late_as_observers_see_it(excused: Storm
     "late",
     [
         ended_ahead(5.5 + LOOK_UP + 0.1),
-        disturbed("session expired"),
+        disturbed("session expired", LOOK_UP + 0.1),  # the look-up is scaled by the machine
         ended_ahead(6.0 + LOOK_UP + 0.1, observe_seconds=60.0),
         ended_ahead(5.0 + LOOK_UP + 0.1, observe_seconds=0.0),
         ended_ahead(5.4, called=5.05),
