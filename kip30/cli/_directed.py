@@ -1,6 +1,5 @@
 """Printing of services after a directive, and the question before one that ends a term."""
 
-import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
@@ -8,6 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from kip30.cli import _output, _parameters
+from kip30.cli._confirmation import confirm
 from kip30.cli._exit_codes import Status
 from kip30.cli._failures import explain, say
 from kip30.cli._output import Field, Output
@@ -29,10 +29,9 @@ _TITLES = ("SERVICE", "LEADER", "EPOCH", "PAUSED UNTIL", "BY", "REASON")
 _WIDTHS = (24, 24, 6, 25, 16)
 
 
-def print_directed(services: Iterable[DirectedService], output: Output) -> None:
-    """Print a line for each of *services*."""
-    found = list(services)
-    output.table(_TITLES, map(_row, found), map(_record, found))
+def print_directed(one: DirectedService, output: Output) -> None:
+    """Print *one* as a line."""
+    output.table(_TITLES, [_row(one)], [_record(one)])
 
 
 def direct_each(
@@ -94,7 +93,10 @@ def stop_leader(  # noqa: PLR0913  one argument per option
     """Ask, and end the term that was shown; see `step_down_leader`."""
     present = read_directives(locator, service)
     if present.leader is not None and not confirmed:
-        _confirm(f"End the term of {present.leader!r}, epoch {present.epoch}, over {service!r}?")
+        confirm(
+            f"End the term of {present.leader!r}, epoch {present.epoch}, over {service!r}?",
+            otherwise="this needs --yes",
+        )
     return step_down_leader(
         locator,
         service,
@@ -103,18 +105,6 @@ def stop_leader(  # noqa: PLR0913  one argument per option
         wait_seconds=wait_seconds,
         reason=reason,
     )
-
-
-def _confirm(question: str) -> None:
-    """Ask *question* on a terminal; without one an option is needed.
-
-    Raises:
-        click.UsageError: There is no terminal to ask on.
-        click.Abort: The answer is no.
-    """
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError("without a terminal to ask on, this needs --yes")
-    click.confirm(_output.escaped(question), abort=True, err=True)
 
 
 def pause_of(locator: PluginLocator, service: str) -> ElectionPause | None:

@@ -1,6 +1,5 @@
 """The subcommands of ``kip30 kv`` for many keys: tree, export, import."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import BinaryIO
@@ -8,6 +7,7 @@ from typing import BinaryIO
 import click
 
 from kip30.cli import _output
+from kip30.cli._confirmation import confirm
 from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
 from kip30.cli._output import Field, Output, Row
@@ -179,7 +179,10 @@ def delete_below(
     scan = KeyScan(properties, namespace)
     listed = [(one.key, one.version) for one in scan]
     if not (dry_run or confirmed):
-        _confirm(len(listed), namespace)
+        confirm(
+            f"Delete {len(listed)} keys below {namespace!r}?",
+            otherwise="--recursive needs --yes",
+        )
     if dry_run:
         done = Deletion(len(listed), [], [], [], [])
     else:
@@ -206,19 +209,6 @@ def _print_counts(
 ) -> None:
     titles = ("KEYS", "WOULD BE" if dry_run else "NUMBER")
     output.table(titles, counts.items(), [{**named, **counts, "dry_run": dry_run}])
-
-
-def _confirm(count: int, namespace: str) -> None:
-    """Ask on a terminal; without one the option is needed.
-
-    Raises:
-        click.UsageError: There is no terminal to ask on.
-        click.Abort: The answer is no.
-    """
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError("without a terminal to ask on, --recursive needs --yes")
-    below = _output.escaped(namespace)
-    click.confirm(f"Delete {count} keys below {below!r}?", abort=True, err=True)
 
 
 def _ended(scan: KeyScan) -> int:

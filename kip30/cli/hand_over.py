@@ -35,4 +35,4 @@ def command(  # noqa: PLR0913  one argument per option
         done = stop_leader(
             locator, service, candidate, epoch, wait_seconds, reason=reason, confirmed=confirmed
         )
-    print_directed([done], output)
+    print_directed(done, output)

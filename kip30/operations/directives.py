@@ -253,7 +253,7 @@ class _StepDown:
         """Wait until it is fulfilled, or until the moment *until*; a store may be silent for it."""
         while time.monotonic() < until:
             with suppress(UnavailableError):
-                if self._is_over(step_down):
+                if self._is_over(step_down, self._service.leader()):
                     return
             time.sleep(_POLL_SECONDS)
 
@@ -278,7 +278,7 @@ class _StepDown:
                 f"{self._successor!r} does not wait to lead {name!r}: `kip30 leader {name} --all`"
                 " prints the candidates that do, one of each process"
             )
-        if not waiting and not self._service.described().is_paused():
+        if not waiting and not self._service.described(state=state).is_paused():
             raise DirectiveRefusedError(
                 f"no other candidate waits to lead {name!r}: pause it first to stop its leader"
             )
@@ -313,12 +313,12 @@ class _StepDown:
             )
         return found._replace(step_down=step_down).logged(step_down.at, self._by, self._action)
 
-    def _is_over(self, step_down: StepDown) -> bool:
+    def _is_over(self, step_down: StepDown, state: Snapshot) -> bool:
         """Return whether it is fulfilled, or its term has ended in a service that is paused."""
-        leader, epoch, _ = _term(self._service.leader())
+        leader, epoch, _ = _term(state)
         if leader:
             return step_down.is_fulfilled_by(leader, epoch)
-        return self._successor is None and self._service.described().is_paused()
+        return self._successor is None and self._service.described(state=state).is_paused()
 
     def _ended(self, step_down: StepDown) -> DirectedService:
         """Close the directive, and return what is true then.
@@ -326,7 +326,6 @@ class _StepDown:
         Raises:
             DirectiveNotObeyedError: The term lasts, or the successor does not lead.
         """
-        is_over = self._is_over(step_down)
         state = self._service.leader()
         leader, epoch, nonce = _term(state)
         if leader and step_down.is_fulfilled_by(leader, epoch):
@@ -337,7 +336,7 @@ class _StepDown:
                 f"{leader!r} did not step down in {self._wait_seconds:g} s: it needs longer, is an"
                 " earlier kip30, or does not have plugin.operations=true"
             )
-        elif is_over or self._successor is None:
+        elif self._successor is None:
             # The former leader stands back until the directive ends by itself.
             return self._close(step_down, step_down, "done", state)
         else:

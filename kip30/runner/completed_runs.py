@@ -21,7 +21,7 @@ from kip30.errors import (
     UsageError,
     VersionConflictError,
 )
-from kip30.names import check_id, escape, parse_key
+from kip30.runtime import service_records
 from kip30.storage import Fencing, Storage
 
 KEPT = 100
@@ -85,7 +85,7 @@ def record_key(service: str) -> str:
     Raises:
         InvalidNameError: The name is too long.
     """
-    return str(parse_key(f"{_NAMESPACE}/{escape(check_id(service, 'service'))}"))
+    return str(service_records.record_key(_NAMESPACE, service))
 
 
 class CompletedRuns:
@@ -177,15 +177,9 @@ def run_of(key: str, name: str, data: bytes) -> CompletedRun | None:
 
 def _record(name: str, data: bytes) -> Mapping[str, Any]:
     try:
-        record: object = json.loads(data)
+        return service_records.fields_of(data, _FORMAT)
     except (ValueError, RecursionError) as error:
         raise _unreadable(name, str(error)) from error
-    if not isinstance(record, dict):
-        raise _unreadable(name, "it is no JSON object")
-    fields = cast("dict[str, Any]", record)
-    if fields.get("format") != _FORMAT:
-        raise _unreadable(name, f"it has the format {fields.get('format')!r}, not {_FORMAT}")
-    return fields
 
 
 def _rows(name: str, record: Mapping[str, Any]) -> Sequence[_Row]:

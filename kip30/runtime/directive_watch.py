@@ -46,11 +46,6 @@ class DirectiveWatch:
         # Whether the last read was refused. Used by the campaign's task alone.
         self._is_refused = False
 
-    @property
-    def is_used(self) -> bool:
-        """True if there can be directives for the service, and this client obeys them."""
-        return self._target is not None
-
     def begin(self) -> None:
         """Watch the record, if it is not watched. Under the lock of the campaign."""
         if self._target is not None and self._feed is None:

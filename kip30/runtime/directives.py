@@ -10,13 +10,20 @@ leases alone, whatever the record says.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from kip30.errors import StoreError
-from kip30.names import Key, check_id, escape, parse_key
+from kip30.names import Key
+from kip30.runtime.service_records import (
+    UNREADABLE,
+    fields_of,
+    record_key,
+    seconds,
+    text,
+    whole,
+)
 
 NAMESPACE = "kip30.directives"
 
@@ -140,7 +147,7 @@ def directives_key(service: str) -> Key:
     Raises:
         InvalidNameError: The name is too long.
     """
-    return parse_key(f"{NAMESPACE}/{escape(check_id(service, 'service'))}")
+    return record_key(NAMESPACE, service)
 
 
 def encode_directives(directives: Directives) -> bytes:
@@ -164,16 +171,8 @@ def decode_directives(service: str, data: bytes) -> Directives:
         StoreError: *data* is no such record.
     """
     try:
-        found: object = json.loads(data)
-        if not isinstance(found, dict):
-            raise TypeError("it is no JSON object")  # noqa: TRY301  one message for all
-        fields = cast("dict[str, Any]", found)
-        if fields.get("format") != _FORMAT:
-            raise ValueError(  # noqa: TRY301
-                f"it has the format {fields.get('format')!r}, not {_FORMAT}"
-            )
-        return _directives(fields)
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        return _directives(fields_of(data, _FORMAT))
+    except UNREADABLE as error:
         raise StoreError(
             f"the directives for {service!r} cannot be read, and have no effect: {error!r:.200}:"
             f" delete {directives_key(service)} to begin anew"
@@ -183,7 +182,7 @@ def decode_directives(service: str, data: bytes) -> Directives:
 def _directives(fields: Mapping[str, Any]) -> Directives:
     pause, step_down = fields.get("pause"), fields.get("step_down")
     return Directives(
-        _whole(fields["number"]),
+        whole(fields["number"]),
         None if pause is None else _pause(pause),
         None if step_down is None else _step_down(step_down),
         tuple(map(_logged, fields.get("log", ()))),
@@ -194,53 +193,35 @@ def _directives(fields: Mapping[str, Any]) -> Directives:
 def _pause(fields: Mapping[str, Any]) -> ElectionPause:
     until = fields["until"]
     return ElectionPause(
-        _text(fields["by"]),
-        _time(fields["at"]),
-        _text(fields["reason"]),
-        None if until is None else _time(until),
+        text(fields["by"]),
+        seconds(fields["at"]),
+        text(fields["reason"]),
+        None if until is None else seconds(until),
     )
 
 
 def _step_down(fields: Mapping[str, Any]) -> StepDown:
     successor, fulfilled = fields["successor"], fields["fulfilled"]
     return StepDown(
-        _text(fields["id"]),
-        _text(fields["by"]),
-        _time(fields["at"]),
-        _text(fields["reason"]),
-        _time(fields["seconds"]),
-        _time(fields["until"]),
-        _whole(fields["epoch"]),
-        _text(fields["nonce"]),
-        _text(fields["candidate"]),
-        None if successor is None else _text(successor),
-        _time(fields["hold_seconds"]),
-        None if fulfilled is None else _text(fulfilled),
+        text(fields["id"]),
+        text(fields["by"]),
+        seconds(fields["at"]),
+        text(fields["reason"]),
+        seconds(fields["seconds"]),
+        seconds(fields["until"]),
+        whole(fields["epoch"]),
+        text(fields["nonce"]),
+        text(fields["candidate"]),
+        None if successor is None else text(successor),
+        seconds(fields["hold_seconds"]),
+        None if fulfilled is None else text(fulfilled),
     )
 
 
 def _logged(fields: Mapping[str, Any]) -> LoggedDirective:
     return LoggedDirective(
-        _whole(fields["number"]),
-        _time(fields["at"]),
-        _text(fields["by"]),
-        _text(fields["action"]),
+        whole(fields["number"]),
+        seconds(fields["at"]),
+        text(fields["by"]),
+        text(fields["action"]),
     )
-
-
-def _whole(field: object) -> int:
-    if not isinstance(field, int):
-        raise TypeError(f"{field!r:.60} is no whole number")
-    return field
-
-
-def _text(field: object) -> str:
-    if not isinstance(field, str):
-        raise TypeError(f"{field!r:.60} is no text")
-    return field
-
-
-def _time(field: object) -> float:
-    if not isinstance(field, int | float) or not math.isfinite(field):
-        raise TypeError(f"{field!r:.60} is no number of seconds")
-    return float(field)

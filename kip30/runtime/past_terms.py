@@ -6,12 +6,12 @@ that was killed may have no end of its own; the next leader notes it in its plac
 """
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from kip30.errors import StoreError
-from kip30.names import Key, check_id, escape, parse_key
+from kip30.names import Key
+from kip30.runtime.service_records import UNREADABLE, fields_of, record_key, seconds
 
 KEPT = 20
 """Number of terms that a record keeps."""
@@ -49,7 +49,7 @@ def past_terms_key(service: str) -> Key:
     Raises:
         InvalidNameError: The name is too long.
     """
-    return parse_key(f"{_NAMESPACE}/{escape(check_id(service, 'service'))}")
+    return record_key(_NAMESPACE, service)
 
 
 def with_terms(known: Sequence[PastTerm], noted: Iterable[PastTerm]) -> tuple[PastTerm, ...]:
@@ -95,16 +95,8 @@ def decode_past_terms(service: str, data: bytes) -> tuple[PastTerm, ...]:
         StoreError: *data* is no such record.
     """
     try:
-        found: object = json.loads(data)
-        if not isinstance(found, dict):
-            raise TypeError("it is no JSON object")  # noqa: TRY301  one message for all
-        fields = cast("dict[str, Any]", found)
-        if fields.get("format") != _FORMAT:
-            raise ValueError(  # noqa: TRY301
-                f"it has the format {fields.get('format')!r}, not {_FORMAT}"
-            )
-        return tuple(map(_term, fields["terms"]))
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        return tuple(map(_term, fields_of(data, _FORMAT)["terms"]))
+    except UNREADABLE as error:
         raise StoreError(
             f"the past terms of {service!r} cannot be read, and no term is noted: {error!r:.200}:"
             " delete it to begin a new one"
@@ -117,13 +109,7 @@ def _term(fields: Mapping[str, Any]) -> PastTerm:
         str(fields["id"]),
         int(fields["epoch"]),
         str(fields["candidate"]),
-        _time(fields["since"]),
-        None if until is None else _time(until),
+        seconds(fields["since"]),
+        None if until is None else seconds(until),
         str(fields["ended"]),
     )
-
-
-def _time(field: object) -> float:
-    if not isinstance(field, int | float) or not math.isfinite(field):
-        raise TypeError(f"{field!r:.60} is no number of seconds")
-    return float(field)
