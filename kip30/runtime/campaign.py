@@ -21,7 +21,7 @@ from functools import partial
 
 from kip30.driver.kit.futures import Completed, fail, succeed
 from kip30.driver.kit.retry import Retry
-from kip30.driver.records import Claim, HeldByOther, new_nonce
+from kip30.driver.records import Claim, HeldByOther, Kind, Target, new_nonce
 from kip30.errors import (
     AlreadyNominatedError,
     AuthenticationError,
@@ -38,10 +38,10 @@ from kip30.runtime.candidacy_phases import CandidacyEvent, CandidacyPhase
 from kip30.runtime.candidate_line import CandidateLine
 from kip30.runtime.directive_watch import DirectiveWatch
 from kip30.runtime.late_claims import LateClaims
-from kip30.runtime.leader_watch import ServiceWatch
 from kip30.runtime.lost_answers import given_back
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.past_term_writer import PastTermWriter
+from kip30.runtime.target_watch import TargetWatch
 from kip30.runtime.term_work import TermWork
 from kip30.runtime.vacancies import Vacancies
 
@@ -85,7 +85,7 @@ class Campaign:
         # Terms that operators have ended, each with what keeps it from being released before a
         # margin has passed. Any task appends; the campaign's alone removes.
         self._kept: dict[Leadership, TermWork] = {}
-        self._watch = ServiceWatch(store, service, self._saw_change)
+        self._watch = TargetWatch(store, Target(Kind.SERVICE, service), self._saw_change)
         # Whether a request was sent to the store since it was last idle. Written under the lock.
         self._is_kept = False
         self._line = CandidateLine(store, service, self._task)

@@ -12,7 +12,7 @@ from kip30.names import INTERNAL
 from kip30.runtime.directive_rules import DirectiveRules
 from kip30.runtime.directives import Directives, StepDown, decode_directives, directives_key
 from kip30.runtime.open_store import OpenStore
-from kip30.runtime.subscriptions import Feed
+from kip30.runtime.target_watch import TargetWatch
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -32,8 +32,7 @@ class DirectiveWatch:
         self._store = store
         self._target = _target(service) if store.obeys_directives else None
         self._service = service
-        self._wake = wake
-        self._feed: Feed | None = None
+        self._watch = None if self._target is None else TargetWatch(store, self._target, wake)
         self._lock = threading.Lock()
         # Guarded by the lock, as all below: the newest record, its nonce, and the order of the
         # state that showed it. A record that cannot be read counts as none.
@@ -48,25 +47,18 @@ class DirectiveWatch:
 
     def begin(self) -> None:
         """Watch the record, if it is not watched. Under the lock of the campaign."""
-        if self._target is not None and self._feed is None:
-            self._feed = self._store.observations.attach(self._target, self)
+        if self._watch is not None:
+            self._watch.begin()
 
     def end(self) -> None:
         """Stop watching. Under the lock of the campaign."""
-        if self._target is not None and self._feed is not None:
-            self._feed = None
-            self._store.observations.detach(self._target, self)
-
-    def wake(self) -> None:
-        """Note a change; the feed calls this."""
-        self._wake()
+        if self._watch is not None:
+            self._watch.end()
 
     def update(self, latest: Snapshot | None) -> None:
         """Take the newest record of the watch, and the leader that *latest* shows."""
-        if self._target is None:
-            return
-        feed = self._feed
-        self._take(feed.latest if feed is not None else None, latest)
+        if self._watch is not None:
+            self._take(self._watch.latest(), latest)
 
     def read(self, latest: Snapshot | None) -> None:
         """Read the record from the store now, and take it as `update` does.

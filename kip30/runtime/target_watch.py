@@ -1,33 +1,33 @@
-"""A campaign's view of the leader of its service."""
+"""A watch of one target, such as a service, which a campaign starts and stops."""
 
 from collections.abc import Callable
 
-from kip30.driver.records import Kind, Snapshot, Target
+from kip30.driver.records import Snapshot, Target
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.subscriptions import Feed
 
 
-class ServiceWatch:
-    """A watch of one service that can be started and stopped, under the lock of the campaign.
+class TargetWatch:
+    """A watch of one target that can be started and stopped, under the lock of the campaign.
 
     Attributes:
-        feed: The feed of its states; None while the service is not watched.
+        feed: The feed of its states; None while the target is not watched.
     """
 
-    def __init__(self, store: OpenStore, service: str, wake: Callable[[], None]) -> None:
+    def __init__(self, store: OpenStore, target: Target, wake: Callable[[], None]) -> None:
         """Watch nothing yet; call *wake* at every change: it must not block."""
         self.feed: Feed | None = None
         self._observations = store.observations
-        self._target = Target(Kind.SERVICE, service)
+        self._target = target
         self._wake = wake
 
     def begin(self) -> None:
-        """Watch the service, if it is not watched."""
+        """Watch the target, if it is not watched."""
         if self.feed is None:
             self.feed = self._observations.attach(self._target, self)
 
     def end(self) -> None:
-        """Stop watching the service."""
+        """Stop watching the target."""
         if self.feed is not None:
             self.feed = None
             self._observations.detach(self._target, self)
