@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -15,7 +16,13 @@ from kip30.aio import AsyncPluginLocator
 from kip30.driver.kit.futures import failed
 from kip30.driver.records import Target
 from kip30.operations import pause_service, resume_service, step_down_leader
-from kip30.runtime.directives import NAMESPACE, directives_key
+from kip30.runtime.directives import (
+    NAMESPACE,
+    Directives,
+    StepDown,
+    directives_key,
+    encode_directives,
+)
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.driver_faults import wrap
 from kip30_conformance.polling import eventually, throughout, time_scale
@@ -118,6 +125,31 @@ def test_a_step_down_that_was_seen_is_carried_out_although_it_is_withdrawn(
     assert "steps down by" in term.ending_reason
     asking.join(60 * time_scale())
     assert not asking.is_alive()
+
+
+def test_a_step_down_that_is_withdrawn_before_it_is_read_is_not_obeyed(
+    open_client: OpenClient,
+) -> None:
+    """A client that was stopped sees by its watch what was withdrawn meanwhile."""
+    client, other = open_client(**OBEYS), open_client()
+    key, values = str(directives_key("s")), other.storage(BYTES)
+
+    def snapshot(real: Callable[..., Future[Any]], target: Target) -> Future[Any]:
+        if target.scope == NAMESPACE and values.get(key) is not None:
+            values.delete(key)
+        return real(target)
+
+    election = client.leader_election("s")
+    election.nominate("a", "")
+    term = election.leadership("a")
+    assert term is not None
+    wrap(client.backend.observe, "snapshot", snapshot)
+    now, nonce = time.time(), term.claim.entry.nonce
+    asked = StepDown("x", "op", now, "", 60.0, now + 60, term.epoch, nonce, "a", None, 30.0)
+    values.put(key, encode_directives(Directives(1, None, asked)))
+    eventually(lambda: values.get(key) is None, what="the client has read it")
+    throughout(term.is_valid, seconds=1, what="the term stays valid")
+    assert not term.step_down_requested.is_set()
 
 
 def line(client: PluginLocator) -> list[str]:
