@@ -17,7 +17,7 @@ from kip30_backends.zookeeper import target_states
 from kip30_backends.zookeeper.client.messages import GetChildren, GetData, MultiRead
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
-from tests.unit.clients import Open
+from tests.unit.clients import PATIENT, Open
 
 _FUTURE = b"\x02" + bytes(40)
 _PROTOCOLS = pytest.mark.parametrize("protocol", ["3.6", "3.5"])
@@ -227,7 +227,7 @@ def test_a_group_of_large_records_is_read_in_pages(
     for module in (target_states, batch_splitting):
         monkeypatch.setattr(module, "RECORDS_AT_FIRST", 4)
     monkeypatch.setattr(batch_splitting, "_ANSWER_BYTES", 6000)
-    group = open_client().group_membership("g")
+    group = open_client(**PATIENT).group_membership("g")
     data = {f"m{number:02d}": f"{number}" * size for number in range(12)}
     for member, value in data.items():
         group.join(member, value)
@@ -239,7 +239,7 @@ def test_a_group_of_large_records_is_read_in_pages(
         return serialize(request)
 
     monkeypatch.setattr(MultiRead, "serialize", counting)
-    assert open_client().group_membership("g").membership() == data
+    assert open_client(**PATIENT).group_membership("g").membership() == data
     assert [count for count in asked if count] == reads
 
 
