@@ -189,9 +189,13 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._alarm = threading.Condition(self._lock)
-        # The library's own tasks, which users' callbacks must not delay, and those that call back.
+        # The library's own tasks, which nothing may delay; those of them that wait for the store,
+        # once they are admitted; and those that call back. The last two take turns, so that
+        # neither thousands of callbacks nor a stream of requests keeps the others from a thread.
         self._ready: deque[Task] = deque()
+        self._admitted: deque[Task] = deque()
         self._callbacks: deque[Task] = deque()
+        self._is_turn_of_callbacks = False
         self._store_tasks = _Admission(STORE_WORKERS)
         self._timers: list[tuple[float, int, Task]] = []
         self._ticket = itertools.count()
@@ -227,7 +231,7 @@ class Dispatcher:
         """Return a task that calls *run*; *name* appears in the log if it fails.
 
         A task that *waits_for_store* must run no user code: it takes one of few places. A task
-        that *calls_back* runs users' code, and gets a thread after all that do not.
+        that *calls_back* runs users' code. Tasks of both kinds take turns, after all others.
         """
         return Task(self, run, name, waits_for_store=waits_for_store, calls_back=calls_back)
 
@@ -269,6 +273,7 @@ class Dispatcher:
         with self._lock:
             self._closed = True
             self._ready.clear()
+            self._admitted.clear()
             self._callbacks.clear()
             self._store_tasks.clear()
             self._timers.clear()
@@ -296,7 +301,7 @@ class Dispatcher:
             self._make_ready(task)
 
     def _make_ready(self, task: Task) -> None:
-        (self._callbacks if task.calls_back else self._ready).append(task)
+        self._queue_of(task).append(task)
         if not self._starved():
             self._work.notify()
         elif len(self._threads) < _READY_WORKERS:
@@ -304,6 +309,11 @@ class Dispatcher:
         else:
             self._need_timer_thread()
             self._alarm.notify()
+
+    def _queue_of(self, task: Task) -> deque[Task]:
+        if task.waits_for_store:
+            return self._admitted
+        return self._callbacks if task.calls_back else self._ready
 
     def _start_worker(self) -> None:
         thread = threading.Thread(target=self._serve, name=f"{self._name}-worker", daemon=True)
@@ -339,10 +349,18 @@ class Dispatcher:
             if self._closed or not self._waiting():
                 self._threads.pop(threading.current_thread(), None)
                 return None
-            task = (self._ready or self._callbacks).popleft()
+            task = self._next_queue().popleft()
             self._taken += 1
             task.queued, task.running = False, True
             return task
+
+    def _next_queue(self) -> deque[Task]:
+        if self._ready:
+            return self._ready
+        if not (self._admitted and self._callbacks):
+            return self._admitted or self._callbacks
+        self._is_turn_of_callbacks = not self._is_turn_of_callbacks
+        return self._callbacks if self._is_turn_of_callbacks else self._admitted
 
     def _resumed(self, task: Task, _rest: Future[None]) -> None:
         self._finished(task)
@@ -352,7 +370,7 @@ class Dispatcher:
             task.running = False
             if task.waits_for_store and (admitted := self._store_tasks.finish()):
                 # The calling worker takes a task next, so this task needs no other worker.
-                self._ready.append(admitted)
+                self._admitted.append(admitted)
             # Behind those that wait already, so that a task woken often does not starve them.
             if task.woken:
                 task.woken = False
@@ -378,7 +396,7 @@ class Dispatcher:
         return _REFUSED_SECONDS if self._refused else _STARVED_SECONDS
 
     def _waiting(self) -> int:
-        return len(self._ready) + len(self._callbacks)
+        return len(self._ready) + len(self._admitted) + len(self._callbacks)
 
     def _ring_timers(self) -> None:
         while self._timers and self._timers[0][0] <= self.clock.now():

@@ -304,3 +304,23 @@ def test_wake_from_within_runs_once_more(dispatcher: Dispatcher) -> None:
     holder.append(dispatcher.task(run, "again"))
     holder[0].wake()
     eventually(lambda: len(runs) == 10)
+
+
+def test_tasks_that_wait_for_the_store_leave_callbacks_their_turn(dispatcher: Dispatcher) -> None:
+    called, ran, greedy = threading.Event(), list[int](), list[Task]()
+
+    def run_again(number: int) -> None:
+        ran.append(number)
+        time.sleep(0.001)
+        if len(ran) < 2000 and not called.is_set():
+            greedy[number].wake()
+
+    for number in range(STORE_WORKERS):
+        run = partial(run_again, number)
+        greedy.append(dispatcher.task(run, "greedy", waits_for_store=True))
+    for task in greedy:
+        task.wake()
+    eventually(lambda: len(ran) > STORE_WORKERS)
+    dispatcher.task(called.set, "callback", calls_back=True).wake()
+    assert called.wait(10)
+    assert len(ran) < 1000
