@@ -337,6 +337,7 @@ class Dispatcher:
                 self._finished(task)
             else:
                 rest.add_done_callback(partial(self._resumed, task))
+            del task, rest  # an idle thread must keep nothing alive
 
     def _next(self) -> Task | None:
         with self._lock:

@@ -86,6 +86,7 @@ class ThreadPool:
                 work()
             except Exception:  # noqa: BLE001  the thread continues
                 _log.exception("a call failed in an unexpected way")
+            del work  # an idle thread must keep nothing alive
 
     def _next(self) -> Work | None:
         """Wait for something to do; None if there was nothing for a while."""

@@ -114,6 +114,7 @@ class Timer:
                 action()
             except Exception:  # noqa: BLE001  a mistake, which must not end all other actions
                 _log.exception("%s: an action raised", self._name)
+            del action  # the thread stays, and must keep nothing alive
 
     def _next(self) -> Action | None:
         """Wait for the next action; None once this is stopped."""

@@ -1,5 +1,6 @@
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from functools import partial
 
@@ -200,6 +201,18 @@ def test_on_a_busy_machine_a_thread_starts_later_and_in_any_case() -> None:
     assert time.monotonic() - began >= 0.2
     release.set()
     dispatcher.close(5)
+
+
+def test_an_idle_thread_keeps_no_task_alive(dispatcher: Dispatcher) -> None:
+    class Big:
+        def run(self) -> None:
+            """Do nothing."""
+
+    big = Big()
+    gone = weakref.ref(big)
+    dispatcher.task(big.run, "big").wake()
+    del big
+    eventually(lambda: gone() is None, within=1)
 
 
 def test_idle_threads_go_away(dispatcher: Dispatcher) -> None:

@@ -54,6 +54,18 @@ def test_a_cancelled_action_is_not_kept_alive(timer: Timer) -> None:
     assert gone() is None
 
 
+def test_an_action_that_was_called_is_not_kept_alive(timer: Timer) -> None:
+    class Owner:
+        def act(self) -> None:
+            """Be something that an action refers to."""
+
+    owner = Owner()
+    gone = weakref.ref(owner)
+    timer.after(0.0, owner.act)
+    del owner
+    eventually(lambda: gone() is None, within=1, what="nothing refers to it")
+
+
 def test_a_stopped_timer_calls_all_that_was_not_cancelled_and_takes_no_more() -> None:
     timer, called = Timer("timer-of-a-test"), list[str]()
     due = timer.after(LONG, lambda: called.append("cancelled"))
