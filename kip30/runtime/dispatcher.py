@@ -26,6 +26,7 @@ from kip30.driver.kit.thread_start import started
 from kip30.errors import UnavailableError
 from kip30.metrics.instruments import HistogramFamily
 from kip30.runtime.call_gate import CallGate, Measure
+from kip30.runtime.starvation import Starvation
 
 E = TypeVar("E")
 
@@ -37,7 +38,6 @@ STORE_WORKERS = 8
 _READY_WORKERS = 4
 _IDLE_SECONDS = 2.0
 _STARVED_SECONDS = 0.005
-_MOST_LATE_LOOKS = 10
 _REFUSED_SECONDS = 0.05
 """Seconds before retrying to start a worker when the system had no thread to spare."""
 
@@ -137,43 +137,6 @@ class _Admission:
     def clear(self) -> None:
         """Forget the queued tasks."""
         self._waiting.clear()
-
-
-class _Starvation:
-    """Decides whether tasks that wait need another worker, from looks at them.
-
-    They do if no worker has taken a task for a while. If the look itself is late, the processor is
-    busy, and another worker would not run either: then only a number of looks is evidence.
-    """
-
-    def __init__(self) -> None:
-        """Start without tasks that wait."""
-        self._taken: int | None = None
-        self._since = 0.0
-        self._late_looks = 0
-
-    def end(self) -> None:
-        """Note that no task waits any longer."""
-        self._taken = None
-
-    def needs_worker(self, taken: int, seconds: float) -> bool:
-        """Return whether there was no progress for *seconds*; then begin again.
-
-        *taken* is how many tasks workers have taken so far.
-        """
-        now = time.monotonic()
-        if taken != self._taken:
-            self._taken, self._since, self._late_looks = taken, now, 0
-            return False
-        waited = now - self._since
-        if waited < seconds:
-            return False
-        self._since = now
-        if waited > 2 * seconds and self._late_looks < _MOST_LATE_LOOKS:
-            self._late_looks += 1
-            return False
-        self._late_looks = 0
-        return True
 
 
 class Dispatcher:
@@ -379,7 +342,7 @@ class Dispatcher:
 
     def _run_timers(self) -> None:
         """Fire timers, and add a worker whenever work waits and no worker takes it."""
-        starvation = _Starvation()
+        starvation = Starvation()
         with self._lock:
             while not self._closed:
                 self._ring_timers()

@@ -203,6 +203,21 @@ def test_on_a_busy_machine_a_thread_starts_later_and_in_any_case() -> None:
     dispatcher.close(5)
 
 
+def test_while_the_process_computes_a_thread_starts_later_and_in_any_case(
+    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers may wait for the interpreter, where another one would wait with them."""
+    monkeypatch.setattr("kip30.runtime.dispatcher.time.process_time", time.monotonic)
+    release, ran = threading.Event(), threading.Event()
+    for _ in range(4):
+        dispatcher.task(lambda: release.wait() and None, "blocked").wake()
+    began = time.monotonic()
+    dispatcher.task(ran.set, "free").wake()
+    assert ran.wait(10 * time_scale())
+    assert time.monotonic() - began >= 0.05
+    release.set()
+
+
 def test_an_idle_thread_keeps_no_task_alive(dispatcher: Dispatcher) -> None:
     class Big:
         def run(self) -> None:
