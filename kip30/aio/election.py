@@ -112,6 +112,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         If the awaiting task is cancelled, the candidate may be nominated now or later: `resign`.
         """
         check_callable(on_elected=on_elected, on_lost=on_lost)
+        await self._bridge.begin()
         candidacy = self._handle.candidacy(
             candidate,
             data,
@@ -123,10 +124,11 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
 
     async def resign(self, candidate: str) -> None:
         """See `kip30.LeaderElection.resign`. It takes effect locally even if this is cancelled."""
-        self._bridge.check()
-        term = self._handle.leadership(candidate)
+        term: Leadership | None = None
 
         def resigning() -> Future[None] | None:
+            nonlocal term
+            term = self._handle.leadership(candidate)
             with acting_as(task_runner()):
                 return self._handle.resigned(candidate)
 
@@ -202,6 +204,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             UsageError: A number of seconds is negative or not a number.
         """
         first_try = first_try_seconds(timeout_seconds, self._seconds)
+        await self._bridge.begin()
         candidacy = self._handle.candidacy(candidate, data, step_down_seconds=step_down_seconds)
         leadership = await self._elected(candidacy, first_try, timeout_seconds)
         try:
@@ -249,7 +252,6 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         self, add: Callable[[], Candidacy], seconds: float = math.inf
     ) -> Candidacy:
         """Nominate by *add*, and await the first attempt for up to *seconds*, all in one turn."""
-        await self._bridge.begin()
         async with self._bridge.turns as until:
             kept = await self._bridge.finish(self._bridge.submit(add), OutcomeUnknownError, until)
             left = min(seconds, until - asyncio.get_running_loop().time())

@@ -12,6 +12,7 @@ from kip30 import LifecycleError, UnavailableError
 from kip30.aio import AsyncGroupMembership, AsyncPluginLocator
 from kip30.aio.turns import CallTurns, IterationLimit
 from kip30.recipes.aio import AsyncLock
+from kip30.runtime.candidacy import Candidacy
 from tests.embedded_faults import faults_of
 
 from .loops import occupy, properties, until, until_empty
@@ -140,6 +141,40 @@ def test_calls_of_each_kind_count_for_an_iteration(
             await asyncio.sleep(0)
             assert len(limit._queue) == 2
             await asyncio.gather(*calls, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("lead", [False, True])
+def test_a_nomination_is_prepared_when_it_may_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, lead: bool
+) -> None:
+    """A thousand candidacies that are made in one iteration would keep the loop."""
+
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            election, made = locator.leader_election("s"), list[str]()
+            make = election._handle.candidacy
+
+            def note(candidate: str, *rest: Any) -> Candidacy:
+                made.append(candidate)
+                return make(candidate, *rest)
+
+            monkeypatch.setattr(election._handle, "candidacy", note)
+
+            async def nominate(candidate: str) -> None:
+                if not lead:
+                    await election.nominate(candidate, "")
+                    return
+                async with election.lead(candidate, ""):
+                    pass
+
+            locator.bridge._beginnings = IterationLimit(1)
+            calls = [asyncio.create_task(nominate(f"c{number}")) for number in range(3)]
+            await asyncio.sleep(0)
+            assert made == ["c0"]
+            await asyncio.gather(*calls)
+            assert made == ["c0", "c1", "c2"]
 
     asyncio.run(main())
 
