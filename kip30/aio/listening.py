@@ -5,6 +5,7 @@ Until that is done there is no second call, and no thread waits: see
 `kip30.runtime.dispatcher.Suspended`.
 """
 
+import asyncio
 import inspect
 import logging
 import threading
@@ -83,8 +84,18 @@ class Listener(Generic[E]):
             result = self._function(self._convert(event))
             if inspect.isawaitable(result):
                 await result
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            log.exception("listener %r has awaited a task that was cancelled", self._function)
         except Exception:  # later events must still be delivered
             log.exception("listener %r raised", self._function)
+
+
+def _is_cancelled() -> bool:
+    """Return whether the running task is cancelled itself, as all are at the end of a locator."""
+    task = asyncio.current_task()
+    return task is not None and bool(task.cancelling())
 
 
 class Callback(Listener[E]):

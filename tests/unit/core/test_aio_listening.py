@@ -108,6 +108,47 @@ def test_a_listener_that_raises_hears_of_the_next_change(
     assert "of the listener" in caplog.text
 
 
+def test_a_listener_that_awaits_a_cancelled_task_is_logged_and_hears_of_the_next_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            storage, seen = locator.storage(), list[str | None]()
+
+            async def hear(change: ValueChange[str]) -> None:
+                seen.append(change.value)
+                task = asyncio.ensure_future(asyncio.sleep(PATIENCE))
+                task.cancel()
+                await task
+
+            await locator.listener_registry().add_value_change_listener("k", hear)
+            await storage.put("k", "1")
+            await until(lambda: seen == ["1"])
+            await until(lambda: "awaited a task that was cancelled" in caplog.text)
+            await storage.update("k", "2")
+            await until(lambda: seen == ["1", "2"])
+
+    asyncio.run(main())
+
+
+def test_the_end_of_a_locator_logs_no_listener_that_it_cancels(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            begun = asyncio.Event()
+
+            async def hear(_change: ValueChange[str]) -> None:
+                begun.set()
+                await asyncio.sleep(PATIENCE)
+
+            await locator.listener_registry().add_value_change_listener("k", hear, initial=True)
+            await begun.wait()
+
+    asyncio.run(main())
+    assert "listener" not in caplog.text
+
+
 def test_a_listener_may_remove_itself_and_use_everything(tmp_path: Path) -> None:
     async def main() -> None:
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
