@@ -212,8 +212,10 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
                 async with CancelledOnLoss(leadership) if cancel_on_loss else nullcontext():
                     yield leadership
         finally:
-            await self._withdrawn(candidacy)
-            leadership.note_end()
+            try:
+                await self._withdrawn(candidacy)
+            finally:  # also if the task is cancelled meanwhile
+                leadership.note_end()
 
     def share_lease(self, leadership: AsyncLeadership) -> int:
         """See `kip30.LeaderElection.share_lease`; not a coroutine: it returns at once."""

@@ -208,6 +208,12 @@ def test_a_lost_leadership_shows_it_to_its_callback(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def _cancel_this() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+
+
 def test_lost_is_set_when_a_candidate_has_resigned_and_a_member_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +225,10 @@ def test_lost_is_set_when_a_candidate_has_resigned_and_a_member_has_left(
             election, group = locator.leader_election("s"), locator.group_membership("g")
             async with election.lead("a", "") as term:
                 pass
+            assert term.lost.is_set()
+            with pytest.raises(asyncio.CancelledError):
+                async with election.lead("a", "") as term:
+                    _cancel_this()
             assert term.lost.is_set()
             await election.nominate("a", "")
             nominated = await election.wait_elected("a")
