@@ -36,6 +36,7 @@ class Harness(ABC):
             claims.
         processes_per_crowd_fault: Number of processes of a crowd that are killed or stopped, one at
             a time.
+        client_threads: Threads, at most, of a client that the driver has in place of a vendor's.
         peer_class: Class of a client in a separate process.
     """
 
@@ -43,6 +44,7 @@ class Harness(ABC):
     operation_seconds: float = OPERATION_SECONDS
     crash_seconds: float = 2.0
     processes_per_crowd_fault: int = 30
+    client_threads: int = 0
     peer_class: type[Peer] = Peer
     _roots = itertools.count()
 

@@ -71,6 +71,7 @@ class ServerHarness(Harness):
         """Test the store on *ensemble*."""
         self.ensemble = ensemble
         self.session_seconds = ensemble.session_seconds or self.session_seconds
+        self.client_threads = ensemble.client_threads
         self._linked = weakref.WeakKeyDictionary[PluginLocator, ServerFaults]()
         self._steady = weakref.WeakKeyDictionary[PluginLocator, SteadyFaults]()
 

@@ -2,7 +2,7 @@
 
 Nothing here holds a thread while it waits: not a candidate that waits to be elected, not a slow
 listener, not a read. Writes hold none either, except on stores whose driver works in the call (the
-embedded one), for which the locator has a few threads of its own.
+embedded one): a few threads of the locator make these.
 
 Cancelling a task that awaits a call does not undo the call: it may still happen. Listeners and
 callbacks may be coroutine functions or plain functions; they are called in the loop, one call at a

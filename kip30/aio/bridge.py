@@ -20,6 +20,7 @@ from kip30.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from kip30.runtime.dispatcher import READERS
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.term_work import ThreadOrTask, acting_as
 
@@ -27,8 +28,23 @@ T = TypeVar("T")
 
 _SLACK = 1.1  # longer than the store's own, so that its errors come first: they say more
 
-_AT_ONCE = 128
-"""Maximum number of reads, and of other calls, of one loop that are under way at once."""
+_IN_FLIGHT = 128
+"""Maximum number of reads, and of writes, of one loop that are in flight at once."""
+
+_AT_ONCE = 32
+"""Maximum number of other calls under way at once, of which a few at a time have a thread: the last
+must get an answer by its deadline from a store that is slow."""
+
+_STORE_WORKERS = 6
+"""Number of threads that wait for the store at once, for calls of the loop or the library's own
+tasks, while it answers. So kip30 has about ten threads, with those of the dispatcher and driver."""
+
+_STALLED_SHARE = 0.2
+"""The share of the operation timeout after which one more thread waits, if none of them has had an
+answer: a call that the store does not answer delays others for no longer."""
+
+_WORKERS = 2 * _STORE_WORKERS
+"""Maximum number of calls of one loop, other than reads, that block threads at once."""
 
 _IN_ONE_ITERATION = 32
 """Maximum number of calls that begin in one iteration of the loop: some milliseconds of work."""
@@ -53,17 +69,20 @@ def for_task(function: Callable[[], T]) -> Callable[[], T]:
 class Bridge:
     """State that the handles of one `AsyncPluginLocator` share."""
 
-    def __init__(self, store: OpenStore, workers: Workers, readers: Workers) -> None:
-        """Use the running loop; keep *readers* for reads, which writes must not delay."""
+    def __init__(self, store: OpenStore) -> None:
+        """Use the running loop."""
         self.store = store
         self.closed: bool = False  # no listener is called any longer; only the loop's thread writes
-        self._workers = workers
-        self._readers = readers
-        self._loop = asyncio.get_running_loop()
         limit = store.context.operation_timeout_seconds
+        store.dispatcher.serve_loop(_STORE_WORKERS, _STALLED_SHARE * limit)
+        self._workers = Workers(store.dispatcher, _WORKERS)
+        self._readers = Workers(store.dispatcher, READERS, read=True)
+        self._loop = asyncio.get_running_loop()
         self._seconds = limit * _SLACK
-        self.turns: CallTurns = CallTurns(_AT_ONCE, self._seconds, limit)  # of all calls but reads
-        self._read_turns = CallTurns(_AT_ONCE, self._seconds, limit)
+        self.turns: CallTurns = CallTurns(_AT_ONCE, self._seconds, limit)
+        # Those of reads and of writes that no thread makes: many of them in flight cost little.
+        self._read_turns = CallTurns(_IN_FLIGHT, self._seconds, limit)
+        self.write_turns: CallTurns = CallTurns(_IN_FLIGHT, self._seconds, limit)
         self._beginnings = IterationLimit(_IN_ONE_ITERATION)
         self.homes: WeakSet[Any] = WeakSet()  # the `Listeners` of all handles
         self.counterparts: WeakSet[Any] = WeakSet()  # the `AsyncCounterparts` of all handles
@@ -124,7 +143,7 @@ class Bridge:
             UnavailableError: No thread was free by then. Nothing was sent.
             OutcomeUnknownError: There was no answer by then.
         """
-        return await self._ask(request, self.turns, OutcomeUnknownError, until)
+        return await self._ask(request, self.write_turns, OutcomeUnknownError, until)
 
     async def call(
         self, function: Callable[[], T], late: type[Kip30Error] = OutcomeUnknownError
@@ -144,6 +163,15 @@ class Bridge:
     def submit(self, function: Callable[[], T], future: Future[T] | None = None) -> Future[T]:
         """Call *function* on a worker; the result is that of *future*, if one is given."""
         return self._workers.submit(function, future)
+
+    async def asked(self, function: Callable[[], T], late: type[Kip30Error], until: float) -> T:
+        """Return the result of *function*, which asks the driver for something and awaits nothing.
+
+        A driver that may work in that is asked on a worker; see `finish`.
+        """
+        if self.store.backend.is_blocking:
+            return await self.finish(self.submit(function), late, until)
+        return function()
 
     async def finish(self, call: Future[T], late: type[Kip30Error], until: float) -> T:
         """Await the future that `submit` returned, as `call` does, until *until*."""

@@ -255,7 +255,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
     ) -> Candidacy:
         """Nominate by *add*, and await the first attempt for up to *seconds*, all in one turn."""
         async with self._bridge.turns as until:
-            kept = await self._bridge.finish(self._bridge.submit(add), OutcomeUnknownError, until)
+            kept = await self._bridge.asked(add, OutcomeUnknownError, until)
             left = min(seconds, until - asyncio.get_running_loop().time())
             try:
                 await outcome(kept.tried, max(0.0, left), shared=True)

@@ -11,7 +11,7 @@ from kip30.aio.listeners import AsyncListenerRegistry, ListenerRequests
 from kip30.aio.listening import AsyncListener, Listeners
 from kip30.aio.membership import AsyncGroupMembership, MembershipRequests
 from kip30.aio.storage import AsyncStorage, StorageRequests
-from kip30.aio.workers import Workers
+from kip30.aio.workers import on_own_thread
 from kip30.codecs import STR, Codec
 from kip30.driver import Backend
 from kip30.driver.clock import Clock
@@ -23,10 +23,6 @@ from kip30.runtime.open_store import OpenStore
 from kip30.runtime.resolution import Configuration
 
 T = TypeVar("T")
-
-_WORKERS = 6
-_READERS = 2
-_JOIN_SECONDS = 5.0  # workers end with their calls, and calls with the connection
 
 
 class _Locator(PluginLocator):
@@ -62,8 +58,6 @@ class AsyncPluginLocator:
         """
         self._locator = _Locator(clock=clock)
         self._config = config
-        self._workers = Workers(_WORKERS)
-        self._readers = Workers(_READERS)
         self._bridge: Bridge | None = None
         self._listeners: Listeners | None = None
 
@@ -71,14 +65,14 @@ class AsyncPluginLocator:
         """Open the store; see `kip30.PluginLocator.startup`."""
         if self._bridge is not None:
             raise LifecycleError("this locator is started already: make another one")
-        starting = self._workers.submit(lambda: self._locator.startup(self._config))
+        starting = on_own_thread(lambda: self._locator.startup(self._config))
         try:
             await outcome(starting)
         except asyncio.CancelledError:
             # The store may soon be open, but its owner is gone.
-            starting.add_done_callback(lambda _: ClosingThread(self._close))
+            starting.add_done_callback(lambda _: ClosingThread(self._locator.close))
             raise
-        self._bridge = Bridge(self._locator.store(), self._workers, self._readers)
+        self._bridge = Bridge(self._locator.store())
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -173,7 +167,7 @@ class AsyncPluginLocator:
     async def _end(self, bridge: Bridge) -> None:
         """Close the store, and set `lost` of all that was held: its own event may come later."""
         try:
-            await ClosingThread(for_task(self._close)).end()
+            await ClosingThread(for_task(self._locator.close)).end()
         finally:
             for counterparts in list(bridge.counterparts):
                 counterparts.note_ends()
@@ -183,8 +177,3 @@ class AsyncPluginLocator:
         if self._listeners is None:
             self._listeners = Listeners(bridge)
         return self._listeners
-
-    def _close(self) -> None:
-        self._locator.close()
-        self._workers.close(_JOIN_SECONDS)
-        self._readers.close(_JOIN_SECONDS)

@@ -171,7 +171,7 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
         """
         driver, bridge = self._bridge.store.drivers.storage, self._bridge
         await bridge.begin()
-        async with bridge.turns as until:
+        async with bridge.write_turns as until:
             wait, write = bridge.store.asking(), prepare()
             try:
                 return await bridge.write(partial(driver.write, write), until)

@@ -1,10 +1,10 @@
-"""A few threads for the calls of an event loop that block.
+"""Calls of an event loop that block.
 
-No thread starts before the first call, and each ends after two seconds without one.
+They run on the threads of the store's dispatcher, which are few while calls end, and more once
+they do not. So a loop has no threads of its own.
 """
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,85 +12,81 @@ from typing import Any, TypeVar
 
 from kip30.driver.kit.futures import fail, succeed
 from kip30.driver.kit.thread_start import started
-from kip30.errors import ClosedError, Kip30Error, UnavailableError
+from kip30.errors import ClosedError, UnavailableError
+from kip30.runtime.dispatcher import Dispatcher, Task
 
 T = TypeVar("T")
 
-_IDLE_SECONDS = 2.0
-
 
 class Workers:
-    """Up to a given number of threads. Thread-safe."""
+    """Makes up to a given number of calls at once; the others queue. Thread-safe."""
 
-    def __init__(self, most: int) -> None:
-        """Start no thread yet, and never more than *most*."""
-        self._most = most
-        self._changed = threading.Condition()
+    def __init__(self, dispatcher: Dispatcher, most: int, *, read: bool = False) -> None:
+        """Make up to *most* calls at once, on threads of *dispatcher*; all *read*, or none does."""
+        self._lock = threading.Lock()
         self._queue: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
-        self._threads: dict[threading.Thread, None] = {}  # keys alone, in the order of starts
-        self._idle = 0  # threads that wait for a call
+        self._idle = [self._worker(dispatcher, reads=read) for _ in range(most)]
         self._closed = False
+        dispatcher.on_close(self.close)
 
     def submit(self, function: Callable[[], T], future: Future[T] | None = None) -> Future[T]:
         """Call *function* on a thread. A future that is cancelled in the queue is not called.
 
-        The future, *future* if it is given, fails with `ClosedError` after `close`, and with
-        `UnavailableError` if the system has no thread to spare for the first call; *function* is
-        not called then.
+        The future, *future* if it is given, fails with `ClosedError` once the dispatcher is closed;
+        *function* is not called then. While the system has no thread to spare, it waits for one.
         """
         asked = Future[T]() if future is None else future
-        refusal = self._enqueue(function, asked)
-        if refusal is not None:
-            fail(asked, refusal)
+        with self._lock:
+            is_closed = self._closed
+            if not is_closed:
+                self._queue.append((function, asked))
+                if self._idle:
+                    self._idle.pop().wake()
+        if is_closed:
+            fail(asked, ClosedError("the locator is closed: start a new one"))
         return asked
 
-    def close(self, timeout_seconds: float) -> None:
-        """Fail queued calls with `ClosedError` and wait for the threads, except the caller's."""
-        with self._changed:
+    def close(self) -> None:
+        """Fail queued calls with `ClosedError`, and accept no more; those that began may end."""
+        with self._lock:
             self._closed = True
             queued = list(self._queue)
             self._queue.clear()
-            threads = list(self._threads)
-            self._changed.notify_all()
         for _, future in queued:
             fail(future, ClosedError("closed while waiting for a thread: nothing was sent"))
-        until = time.monotonic() + timeout_seconds
-        for thread in threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, until - time.monotonic()))
 
-    def _enqueue(self, function: Callable[[], T], future: Future[T]) -> Kip30Error | None:
-        with self._changed:
-            if self._closed:
-                return ClosedError("the locator is closed: start a new one")
-            if len(self._queue) >= self._idle and len(self._threads) < self._most:
-                self._start()
-            if not self._threads:
-                return UnavailableError("no thread to spare: nothing was sent")
-            self._queue.append((function, future))
-            self._changed.notify()
-            return None
+    def _worker(self, dispatcher: Dispatcher, *, reads: bool) -> Task:
+        def serve() -> None:
+            self._serve(worker)
 
-    def _start(self) -> None:
-        thread = threading.Thread(target=self._serve, name="kip30-aio", daemon=True)
-        if started(thread):
-            self._threads[thread] = None
+        worker = dispatcher.call_task(serve, "call of an event loop", reads=reads)
+        return worker
 
-    def _serve(self) -> None:
-        while call := self._next():
+    def _serve(self, worker: Task) -> None:
+        """Make one call; *worker* makes the next one in its turn, behind other tasks."""
+        with self._lock:
+            call = self._queue.popleft() if self._queue else None
+        if call is not None:
             _run(*call)
-            del call  # an idle thread must keep nothing alive
-
-    def _next(self) -> tuple[Callable[[], Any], Future[Any]] | None:
-        with self._changed:
-            if not self._queue and not self._closed:
-                self._idle += 1
-                self._changed.wait_for(lambda: self._queue or self._closed, _IDLE_SECONDS)
-                self._idle -= 1
+        with self._lock:
             if self._queue:
-                return self._queue.popleft()
-            self._threads.pop(threading.current_thread(), None)
-            return None
+                worker.wake()
+            else:
+                self._idle.append(worker)
+
+
+def on_own_thread(function: Callable[[], T]) -> Future[T]:
+    """Call *function* on a thread of its own, while there is no store and so no dispatcher.
+
+    The future fails with `UnavailableError` if the system has no thread to spare.
+    """
+    future: Future[T] = Future()
+    thread = threading.Thread(
+        target=_run, args=(function, future), name="kip30-aio-open", daemon=True
+    )
+    if not started(thread):
+        fail(future, UnavailableError("no thread to spare: nothing was sent"))
+    return future
 
 
 def _run(function: Callable[[], T], future: Future[T]) -> None:

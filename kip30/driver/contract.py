@@ -278,8 +278,8 @@ class Backend(ABC):
     releases_claims_on_crash: ClassVar[bool] = False
     limits: Limits = Limits()
     is_blocking: ClassVar[bool] = True
-    """True if a driver's method may work, or wait for the store, before it returns its future. If
-    not, event loops call it themselves; otherwise a thread does it for them."""
+    """True if a driver's method may work, or wait for the store, before it returns its future or
+    watch. If not, event loops call it themselves; otherwise a thread does it for them."""
     needs_system_threads: ClassVar[bool] = False
     """True if the store's library freezes a process whose threads gevent has replaced: then it is
     not opened there."""

@@ -13,6 +13,7 @@ at the same moment. Callbacks and timers never queue behind them.
 import heapq
 import itertools
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -25,6 +26,7 @@ from kip30.driver.clock import Clock
 from kip30.driver.kit.thread_start import started
 from kip30.errors import UnavailableError
 from kip30.metrics.instruments import HistogramFamily
+from kip30.runtime.admission import Admission
 from kip30.runtime.call_gate import CallGate, Measure
 from kip30.runtime.starvation import Starvation
 
@@ -34,6 +36,9 @@ log: logging.Logger = logging.getLogger(__name__)
 
 STORE_WORKERS = 8
 """Number of tasks waiting for the store that run at once."""
+
+READERS = 2
+"""Number of users' reads that run at once, of those that wait for the store."""
 
 _READY_WORKERS = 4
 _IDLE_SECONDS = 2.0
@@ -56,12 +61,12 @@ class Task:
     __slots__ = (
         "_dispatcher",
         "_run",
+        "admission",
         "calls_back",
         "closed",
         "name",
         "queued",
         "running",
-        "waits_for_store",
         "woken",
     )
 
@@ -71,13 +76,13 @@ class Task:
         run: Callable[[], object],
         name: str,
         *,
-        waits_for_store: bool = False,
+        admission: "Admission[Task] | None" = None,
         calls_back: bool = False,
     ) -> None:
-        """Run on *dispatcher*, which alone uses the flags."""
+        """Run on *dispatcher*, which alone uses the attributes."""
+        self.admission: Admission[Task] | None = admission
         self.calls_back: bool = calls_back
         self.name: str = name
-        self.waits_for_store: bool = waits_for_store
         self.queued: bool = False
         self.running: bool = False
         self.woken: bool = False
@@ -108,37 +113,6 @@ class Task:
             return None
 
 
-class _Admission:
-    """Limits how many tasks run at once, first come, first served.
-
-    The dispatcher's lock protects it.
-    """
-
-    def __init__(self, most: int) -> None:
-        """Admit up to *most* tasks."""
-        self._free = most
-        self._waiting: deque[Task] = deque()
-
-    def admit(self, task: Task) -> bool:
-        """Take a place for *task*, or queue it and return false."""
-        if not self._free:
-            self._waiting.append(task)
-            return False
-        self._free -= 1
-        return True
-
-    def finish(self) -> Task | None:
-        """Free one place; return the queued task that gets it, if there is one."""
-        if self._waiting:
-            return self._waiting.popleft()
-        self._free += 1
-        return None
-
-    def clear(self) -> None:
-        """Forget the queued tasks."""
-        self._waiting.clear()
-
-
 class Dispatcher:
     """A pool of threads for tasks, each started when it is needed, and a timer thread."""
 
@@ -159,7 +133,8 @@ class Dispatcher:
         self._admitted: deque[Task] = deque()
         self._callbacks: deque[Task] = deque()
         self._is_turn_of_callbacks = False
-        self._store_tasks = _Admission(STORE_WORKERS)
+        self._store_tasks: Admission[Task] = Admission(STORE_WORKERS)
+        self._reads: Admission[Task] = Admission(READERS, reserved=0)
         self._timers: list[tuple[float, int, Task]] = []
         self._ticket = itertools.count()
         # Keys alone, in the order of their starts: no order depends on addresses.
@@ -167,6 +142,13 @@ class Dispatcher:
         self._timer_thread: threading.Thread | None = None
         self._idle = 0
         self._taken = 0
+        # For how long no worker takes a task before there is one more than those that are admitted.
+        self._spare_seconds = _STARVED_SECONDS
+        # In how many seconds, at most, the timer thread looks for tasks that starve; and whether it
+        # will look for a stall.
+        self._looks_within = math.inf
+        self._looks_for_stall = False
+        self._on_close: list[Callable[[], None]] = []
         self._closed = False
         self._refused = False
         """True if the system had no thread to spare for the newest worker; written under the
@@ -196,7 +178,32 @@ class Dispatcher:
         A task that *waits_for_store* must run no user code: it takes one of few places. A task
         that *calls_back* runs users' code. Tasks of both kinds take turns, after all others.
         """
-        return Task(self, run, name, waits_for_store=waits_for_store, calls_back=calls_back)
+        admission = self._store_tasks if waits_for_store else None
+        return Task(self, run, name, admission=admission, calls_back=calls_back)
+
+    def call_task(self, run: Callable[[], object], name: str, *, reads: bool) -> Task:
+        """Return a task that makes calls of users, each of which waits for the store.
+
+        It takes one of the places of tasks that wait for the store, in turn with the library's own,
+        but never the last one: a call may wait for one of those. One that *reads* takes a place of
+        others, because writes must not delay it.
+        """
+        admission = self._reads if reads else self._store_tasks
+        return Task(self, run, name, admission=admission, calls_back=True)
+
+    def serve_loop(self, most: int, stall_seconds: float) -> None:
+        """Use few threads from now on: all callbacks are those of an event loop, and do not block.
+
+        Up to *most* tasks wait for the store at once, and one thread does everything else. Only if
+        no such task ends, or no task at all begins, for *stall_seconds*, there is one more.
+        """
+        with self._lock:
+            self._store_tasks.limit(most, stall_seconds)
+            self._spare_seconds = stall_seconds
+
+    def on_close(self, function: Callable[[], None]) -> None:
+        """Call *function* in `close`, when no task begins any longer."""
+        self._on_close.append(function)
 
     def measure(self, kind: str) -> Measure | None:
         """Return what measures the calls of a users' callback of *kind*; None without metrics.
@@ -239,10 +246,13 @@ class Dispatcher:
             self._admitted.clear()
             self._callbacks.clear()
             self._store_tasks.clear()
+            self._reads.clear()
             self._timers.clear()
             self._work.notify_all()
             self._alarm.notify_all()
             threads = [*self._threads, *([self._timer_thread] if self._timer_thread else [])]
+        for function in self._on_close:
+            function()
         until = time.monotonic() + timeout_seconds
         for thread in threads:
             if thread is not threading.current_thread():
@@ -260,8 +270,11 @@ class Dispatcher:
             task.woken = True
             return
         task.queued = True
-        if not task.waits_for_store or self._store_tasks.admit(task):
+        if task.admission is None or task.admission.admit(task, is_call=task.calls_back):
             self._make_ready(task)
+        elif not self._looks_for_stall:
+            self._looks_for_stall = True
+            self._wake_timer_thread()
 
     def _make_ready(self, task: Task) -> None:
         self._queue_of(task).append(task)
@@ -269,12 +282,15 @@ class Dispatcher:
             self._work.notify()
         elif len(self._threads) < _READY_WORKERS:
             self._start_worker()
-        else:
-            self._need_timer_thread()
-            self._alarm.notify()
+        elif self._starved_seconds() < self._looks_within:
+            self._wake_timer_thread()
+
+    def _wake_timer_thread(self) -> None:
+        self._need_timer_thread()
+        self._alarm.notify()
 
     def _queue_of(self, task: Task) -> deque[Task]:
-        if task.waits_for_store:
+        if task.admission is not None:
             return self._admitted
         return self._callbacks if task.calls_back else self._ready
 
@@ -282,8 +298,7 @@ class Dispatcher:
         thread = threading.Thread(target=self._serve, name=f"{self._name}-worker", daemon=True)
         self._refused = not started(thread)
         if self._refused:
-            self._need_timer_thread()
-            self._alarm.notify()  # which retries
+            self._wake_timer_thread()  # which retries
         else:
             self._threads[thread] = None
 
@@ -332,7 +347,9 @@ class Dispatcher:
     def _finished(self, task: Task) -> None:
         with self._lock:
             task.running = False
-            if task.waits_for_store and (admitted := self._store_tasks.finish()):
+            if task.admission is not None and (
+                admitted := task.admission.ended(is_call=task.calls_back)
+            ):
                 # The calling worker takes a task next, so this task needs no other worker.
                 self._admitted.append(admitted)
             # Behind those that wait already, so that a task woken often does not starve them.
@@ -346,18 +363,31 @@ class Dispatcher:
         with self._lock:
             while not self._closed:
                 self._ring_timers()
+                self._relieve_store_tasks()
                 if not self._starved():
                     starvation.end()
                 elif starvation.needs_worker(self._taken, self._starved_seconds()):
                     self._start_worker()
+                if self._starved():
+                    self._looks_within = self._starved_seconds()
+                self._looks_for_stall = self._store_tasks.queued()
                 self.clock.wait(self._alarm, self._pause())
+                self._looks_within = math.inf
+
+    def _relieve_store_tasks(self) -> None:
+        admitted = self._store_tasks.relief(time.monotonic())
+        if admitted is not None:
+            self._make_ready(admitted)
 
     def _starved(self) -> bool:
         """Return whether more tasks wait than workers are starting or about to take one."""
         return self._waiting() > self._idle
 
     def _starved_seconds(self) -> float:
-        return _REFUSED_SECONDS if self._refused else _STARVED_SECONDS
+        if self._refused:
+            return _REFUSED_SECONDS
+        has_spare = len(self._threads) > self._store_tasks.running + self._reads.running
+        return self._spare_seconds if has_spare else _STARVED_SECONDS
 
     def _waiting(self) -> int:
         return len(self._ready) + len(self._admitted) + len(self._callbacks)
@@ -367,9 +397,11 @@ class Dispatcher:
             self._enqueue(heapq.heappop(self._timers)[2])
 
     def _pause(self) -> float | None:
-        if self._starved():
-            return self._starved_seconds()
-        return max(0.0, self._timers[0][0] - self.clock.now()) if self._timers else None
+        now = time.monotonic()
+        starved = self._starved_seconds() if self._starved() else math.inf
+        timer = self._timers[0][0] - self.clock.now() if self._timers else math.inf
+        pause = max(0.0, min(starved, timer, self._store_tasks.stalls_at(now) - now))
+        return None if pause == math.inf else pause
 
 
 class Delivery(Generic[E]):

@@ -30,6 +30,9 @@ class Consul(Store):
     # two seconds after that: no setting makes it less. With the servers' defaults it takes five
     # times as long, and the shortest session is 20 s.
     session_seconds = 6.0
+    # Four for requests, and nine for blocking queries: four of single targets, two of the first
+    # namespaces, groups or services, and one of all of each kind.
+    client_threads = 13
 
     @override
     def prepare(self, command: Sequence[str], plan: Plan) -> list[str]:

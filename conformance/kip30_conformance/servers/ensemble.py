@@ -47,6 +47,11 @@ class Ensemble:
         return self._store.round_trips
 
     @property
+    def client_threads(self) -> int:
+        """The maximum number of threads of a client that the driver has in place of a vendor's."""
+        return self._store.client_threads
+
+    @property
     def session_seconds(self) -> float | None:
         """The session timeout that these servers need, if there is any reason."""
         return self._store.session_seconds if len(self.nodes) > 1 else None

@@ -89,6 +89,8 @@ class Store(ABC):
     """True if one of the nodes leads. If not, `Ensemble.leader` is the first that `is_leader`."""
     session_seconds: ClassVar[float | None] = None
     """The session timeout that outlasts an election among nodes, if that of the suites does not."""
+    client_threads: ClassVar[int] = 0
+    """Threads, at most, of a client that the driver has in place of a vendor's; see check G40."""
     sizes: ClassVar[Sequence[int]] = (1, 3)
     """Numbers of nodes that an ensemble may have. Without 3, checks that take three are skipped."""
 

@@ -17,8 +17,10 @@ from kip30.config import Written
 from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import Key
 from kip30_conformance.client_faults import hook
+from kip30_conformance.clients.loop_crowd import outcomes, steps
 from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
+from kip30_conformance.loop_meter import LoopMeter, metered_runner
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.process_resources import expect_no_more_than, resources_held, thread_names
 from kip30_conformance.suite import Freeze, OpenClient, Suite, supported
@@ -28,14 +30,18 @@ T = TypeVar("T")
 MANY = 200
 THOUSANDS = 3000
 FEW_THREADS = 10
-_TEMPORARY = ("kip30-aio", "kip30-worker")
+_TEMPORARY = "kip30-worker"
+"""The name of threads that end when there is nothing to do."""
+_LOCATORS = 2
+_WITH_MEMBERS = ("joins", "listeners")
+"""Steps after which all have joined, and none has left."""
+_LONGEST_ITERATION = 0.04
+"""Seconds that the thread of a loop may compute in one iteration, without the garbage collector."""
 _MANY_KEYS = 2_000
 _MANY_WRITES = 200
 _TRIES = 20
 _MICROSECONDS = 0.001
 """The limit for a call that returns within microseconds: a store in memory answers at once."""
-_LOCATORS = 2
-"""Names of threads that end when there is nothing to do."""
 
 
 class EventLoopTests(Suite):
@@ -230,28 +236,27 @@ class EventLoopTests(Suite):
     @pytest.mark.heavy
     @pytest.mark.timeout(900)
     def test_G40_thousands_begun_together(self, harness: Harness, root: str) -> None:
-        """Thousands of joins, listeners and leaves that begin together are all done."""
+        """Thousands of calls that begin together are all done, with few threads and a free loop."""
+        before = _own_threads()
 
-        async def main() -> None:
+        async def main(meter: LoopMeter) -> None:
             async with _opened(harness, root, harness.contended) as locator:
-                group, registry = locator.group_membership("g"), locator.listener_registry()
-                heart = _Heart()
-                beating = asyncio.create_task(heart.beat())
-                await asyncio.gather(*(group.join(f"m{each}", "") for each in range(THOUSANDS)))
-                assert len(await group.membership_list()) == THOUSANDS
-                listens = (
-                    registry.add_value_change_listener(f"n/{each}", print)
-                    for each in range(THOUSANDS)
-                )
-                await asyncio.gather(*listens)
-                await asyncio.gather(*(group.leave(f"m{each}") for each in range(THOUSANDS)))
-                assert not await group.membership_list()
-                beating.cancel()
-                own = [one for one in threading.enumerate() if one.name.startswith("kip30-aio")]
-                assert len(own) <= FEW_THREADS
-                assert heart.longest_step < 0.5 * time_scale()
+                group = locator.group_membership("g")
+                for name, calls in steps(locator, THOUSANDS):
+                    meter.lap()
+                    done = await outcomes(calls)
+                    use = meter.lap()
+                    errors = [one for one in done if isinstance(one, BaseException)]
+                    assert not errors, f"{len(errors)} {name} failed, the first by {errors[0]!r}"
+                    members = THOUSANDS if name in _WITH_MEMBERS else 0
+                    assert len(await group.membership_list()) == members
+                    own = sum(use.own_threads.values()) - before
+                    assert own <= FEW_THREADS + harness.client_threads, (name, use.own_threads)
+                    assert use.computing < _LONGEST_ITERATION * time_scale(), (name, use)
+                    assert use.blocked < 0.5 * time_scale(), (name, use)
 
-        asyncio.run(main())
+        with metered_runner() as (runner, meter):
+            runner.run(main(meter))
 
     def test_G41_cancelled_calls_give_back(
         self, harness: Harness, root: str, open_client: OpenClient, timeouts: Mapping[str, Written]
@@ -325,16 +330,13 @@ class _Heart:
 
     def __init__(self) -> None:
         self.longest_gap = 0.0
-        # The most processor time that the loop used between two beats.
-        self.longest_step = 0.0
 
     async def beat(self) -> None:
-        last, used = time.monotonic(), time.thread_time()
+        last = time.monotonic()
         while True:
             await asyncio.sleep(0.01)
-            now, uses = time.monotonic(), time.thread_time()
+            now = time.monotonic()
             self.longest_gap, last = max(self.longest_gap, now - last), now
-            self.longest_step, used = max(self.longest_step, uses - used), uses
 
 
 def _opened(harness: Harness, root: str, timeouts: Mapping[str, Written]) -> AsyncPluginLocator:
@@ -343,6 +345,10 @@ def _opened(harness: Harness, root: str, timeouts: Mapping[str, Written]) -> Asy
 
 def _expire_session(locator: AsyncPluginLocator) -> None:
     supported(hook(locator.backend, "expire_session"))
+
+
+def _own_threads() -> int:
+    return sum(thread.name.startswith("kip30") for thread in threading.enumerate())
 
 
 def _is_idle() -> bool:

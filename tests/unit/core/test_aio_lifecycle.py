@@ -30,7 +30,9 @@ from kip30.aio import (
     AsyncStorage,
 )
 from kip30.aio.workers import Workers
+from kip30.driver.clock import SystemClock
 from kip30.driver.records import Version, Write
+from kip30.runtime.dispatcher import Dispatcher
 from kip30_conformance.clients.fork_calls import in_forked_child
 from kip30_conformance.polling import eventually, time_scale
 
@@ -227,7 +229,7 @@ def test_calls_end_in_time_although_all_workers_are_busy(tmp_path: Path) -> None
             assert time.monotonic() - started < PATIENCE * time_scale() / 2
             assert all(isinstance(end, UnavailableError | OutcomeUnknownError) for end in ended)
             assert any("no thread was free" in str(end) for end in ended)
-            assert threads()["kip30-aio"] <= 8
+            assert threads()["kip30-worker"] <= 10
             await storage.put("l", "after")
             assert await storage.fetch("l") == "after"
 
@@ -296,34 +298,81 @@ def test_the_loop_is_never_blocked_in_debug_mode(
     assert "never awaited" not in caplog.text
 
 
-def test_workers_are_few_and_go_away() -> None:
-    workers, gate = Workers(MOST), threading.Event()
-    calls = [workers.submit(gate.wait) for _ in range(3 * MOST)]
-    assert threads()["kip30-aio"] == MOST
+@pytest.fixture
+def dispatcher() -> Iterator[Dispatcher]:
+    made = Dispatcher(SystemClock(), name="test")
+    yield made
+    made.close(PATIENCE * time_scale())
+
+
+def test_calls_that_block_are_few_and_their_threads_go_away(dispatcher: Dispatcher) -> None:
+    workers, gate, begun = Workers(dispatcher, MOST), threading.Event(), list[int]()
+
+    def block() -> bool:
+        begun.append(1)
+        return gate.wait()
+
+    calls = [workers.submit(block) for _ in range(3 * MOST)]
+    eventually(lambda: len(begun) == MOST)
+    ran = threading.Event()
+    dispatcher.task(ran.set, "another").wake()
+    assert ran.wait(PATIENCE * time_scale())
+    assert len(begun) == MOST
     gate.set()
     assert all(call.result(PATIENCE * time_scale()) for call in calls)
-    eventually(lambda: not threads()["kip30-aio"])
+    eventually(lambda: not threads()["test-worker"])
     assert workers.submit(lambda: 7).result(PATIENCE * time_scale()) == 7
-    workers.close(PATIENCE * time_scale())
-    assert not threads()["kip30-aio"]
-    with pytest.raises(ClosedError):
-        workers.submit(gate.wait).result(PATIENCE * time_scale())
 
 
-def test_without_a_thread_to_spare_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_leave_callbacks_their_turn(dispatcher: Dispatcher) -> None:
+    workers, called, calls = Workers(dispatcher, MOST), threading.Event(), list[Future[None]]()
+
+    def work() -> None:
+        time.sleep(0.001)
+        if len(calls) < 2000 and not called.is_set():
+            calls.append(workers.submit(work))
+
+    for _ in range(3 * MOST):
+        calls.append(workers.submit(work))
+    dispatcher.task(called.set, "callback", calls_back=True).wake()
+    assert called.wait(PATIENCE * time_scale())
+    assert len(calls) < 1000
+
+
+def test_the_end_of_the_dispatcher_fails_calls_that_queue(dispatcher: Dispatcher) -> None:
+    workers, gate, begun = Workers(dispatcher, 1), threading.Event(), threading.Event()
+
+    def block() -> bool:
+        begun.set()
+        return gate.wait()
+
+    call, queued = workers.submit(block), workers.submit(block)
+    assert begun.wait(PATIENCE * time_scale())
+    dispatcher.close(0)
+    for late in (queued, workers.submit(block)):
+        with pytest.raises(ClosedError):
+            late.result(0)
+    gate.set()
+    assert call.result(PATIENCE * time_scale())
+
+
+def test_a_call_waits_for_a_thread_while_the_system_has_none(
+    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    workers = Workers(MOST)
+    dispatcher.start()
+    workers = Workers(dispatcher, MOST)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(UnavailableError, match="no thread to spare"):
-            workers.submit(lambda: 7).result(PATIENCE * time_scale())
-    assert workers.submit(lambda: 7).result(PATIENCE * time_scale()) == 7
-    workers.close(PATIENCE * time_scale())
+        call = workers.submit(lambda: 7)
+        with pytest.raises(TimeoutError):
+            call.result(0.1)
+    assert call.result(PATIENCE * time_scale()) == 7
 
 
-def test_a_worker_does_not_keep_its_last_call_alive() -> None:
+def test_a_call_that_is_done_is_not_kept_alive(dispatcher: Dispatcher) -> None:
     class Big:
         alive = 0
 
@@ -336,10 +385,26 @@ def test_a_worker_does_not_keep_its_last_call_alive() -> None:
         def call(self) -> None:
             pass
 
-    workers = Workers(MOST)
-    workers.submit(Big().call).result(PATIENCE * time_scale())
-    eventually(lambda: Big.alive == 0, within=1)
-    workers.close(PATIENCE * time_scale())
+    Workers(dispatcher, MOST).submit(Big().call).result(PATIENCE * time_scale())
+    eventually(lambda: Big.alive == 0, within=0.5)
+
+
+def test_without_a_thread_to_spare_no_store_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        locator = AsyncPluginLocator(properties(tmp_path))
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(UnavailableError, match="no thread to spare"):
+                await locator.__aenter__()
+        async with locator:
+            assert await locator.storage().get("k") is None
+
+    asyncio.run(main())
 
 
 def test_a_write_is_unknown_if_its_outcome_cannot_be_looked_up(

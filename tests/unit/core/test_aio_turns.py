@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from kip30 import LifecycleError, UnavailableError
+from kip30 import Kip30Error, LifecycleError, UnavailableError
 from kip30.aio import AsyncGroupMembership, AsyncPluginLocator
 from kip30.aio.turns import CallTurns, IterationLimit
 from kip30.recipes.aio import AsyncLock
 from kip30.runtime.candidacy import Candidacy
+from kip30_conformance.polling import time_scale
 from tests.embedded_faults import faults_of
 
 from .loops import occupy, properties, until, until_empty
@@ -175,6 +176,29 @@ def test_a_nomination_is_prepared_when_it_may_begin(
             assert made == ["c0"]
             await asyncio.gather(*calls)
             assert made == ["c0", "c1", "c2"]
+
+    asyncio.run(main())
+
+
+def test_calls_that_hang_delay_others_for_a_share_of_their_time(tmp_path: Path) -> None:
+    """They hold all threads that calls have, until more threads come to help."""
+    seconds = 2 * time_scale()
+    patient = {
+        "plugin.session.timeout.ms": 60_000,
+        "plugin.operation.timeout.ms": round(1000 * seconds),
+    }
+
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path, **patient)) as locator:
+            group, hung = locator.group_membership("g"), 6
+            await group.join("first", "")
+            faults_of(locator.backend).delay("membership.claim", LONG, times=hung)
+            joins = [asyncio.create_task(group.join(f"m{number}", "")) for number in range(hung)]
+            await asyncio.sleep(0)
+            await group.update("first", "new")
+            assert not any(join.done() for join in joins)
+        await asyncio.wait(joins)
+        assert all(isinstance(join.exception(), Kip30Error) for join in joins)
 
     asyncio.run(main())
 

@@ -9,9 +9,12 @@ from typing_extensions import override
 
 from kip30.driver.clock import ManualClock, SystemClock
 from kip30.runtime.dispatcher import STORE_WORKERS, Delivery, Dispatcher, Task
-from kip30_conformance.polling import eventually, time_scale
+from kip30_conformance.polling import eventually, throughout, time_scale
 
 pytestmark = pytest.mark.virtual_time
+
+LONG = 3600.0
+STALL = 0.3
 
 
 @pytest.fixture
@@ -352,3 +355,97 @@ def test_tasks_that_wait_for_the_store_leave_callbacks_their_turn(dispatcher: Di
     dispatcher.task(called.set, "callback", calls_back=True).wake()
     assert called.wait(10)
     assert len(ran) < 1000
+
+
+def test_for_a_loop_one_thread_serves_what_does_not_wait_for_the_store(
+    dispatcher: Dispatcher,
+) -> None:
+    before, release, begun = threading.active_count(), threading.Event(), list[int]()
+    dispatcher.serve_loop(4, LONG)
+
+    def block() -> None:
+        begun.append(1)
+        release.wait()
+
+    for _ in range(20):
+        dispatcher.task(block, "asks", waits_for_store=True).wake()
+    eventually(lambda: len(begun) == 4)
+    counts: list[int] = []
+
+    def call_back() -> None:
+        time.sleep(0.02)  # longer than any other task may keep a thread from being started
+        counts.append(threading.active_count())
+
+    for _ in range(20):
+        dispatcher.task(call_back, "calls back", calls_back=True).wake()
+    eventually(lambda: len(counts) == 20)
+    assert len(begun) == 4
+    assert max(counts) - before <= 4 + 1 + 1  # with the timer's
+    release.set()
+
+
+def test_for_a_loop_a_task_that_blocks_delays_others_for_a_while(dispatcher: Dispatcher) -> None:
+    release, ran, begun = threading.Event(), threading.Event(), list[int]()
+    dispatcher.serve_loop(2, STALL)
+
+    def block() -> None:
+        begun.append(1)
+        release.wait()
+
+    for _ in range(4):
+        dispatcher.task(block, "blocked", calls_back=True).wake()
+    eventually(lambda: len(begun) == 4)
+    began = time.monotonic()
+    dispatcher.task(ran.set, "free").wake()
+    assert ran.wait(10 * time_scale())
+    assert time.monotonic() - began >= STALL
+    release.set()
+
+
+def test_for_a_loop_tasks_without_an_answer_delay_others_for_a_while(
+    dispatcher: Dispatcher,
+) -> None:
+    release, begun = threading.Event(), list[float]()
+    dispatcher.serve_loop(2, STALL)
+
+    def block() -> None:
+        begun.append(time.monotonic())
+        release.wait()
+
+    began = time.monotonic()
+    for _ in range(20):
+        dispatcher.task(block, "asks", waits_for_store=True).wake()
+    eventually(lambda: len(begun) == 4)
+    assert begun[2] - began >= STALL
+    assert begun[3] - begun[2] >= STALL
+    throughout(lambda: len(begun) == 4, seconds=3 * STALL)
+    release.set()
+    eventually(lambda: len(begun) == 20)
+
+
+def test_calls_that_wait_for_the_librarys_own_tasks_leave_them_a_place(
+    dispatcher: Dispatcher,
+) -> None:
+    dispatcher.serve_loop(3, LONG)
+    own_ran = threading.Event()
+    own = dispatcher.task(own_ran.set, "own", waits_for_store=True)
+    waited: list[bool] = []
+
+    def call() -> None:
+        own.wake()
+        waited.append(own_ran.wait(LONG))
+
+    for _ in range(6):
+        dispatcher.call_task(call, "call", reads=False).wake()
+    eventually(lambda: len(waited) == 6)
+    assert all(waited)
+
+
+def test_reads_have_places_of_their_own(dispatcher: Dispatcher) -> None:
+    dispatcher.serve_loop(2, LONG)
+    release, read = threading.Event(), threading.Event()
+    for _ in range(10):
+        dispatcher.call_task(lambda: release.wait() and None, "writes", reads=False).wake()
+    dispatcher.call_task(read.set, "reads", reads=True).wake()
+    assert read.wait(10)
+    release.set()
