@@ -23,6 +23,7 @@ _OF_ALL = {
     "shares": "benchmarks.subjects.shares",
     "contention": "benchmarks.subjects.contention",
     "locks": "benchmarks.subjects.locks",
+    "loop": "benchmarks.subjects.event_loop",
     SCAN: "benchmarks.subjects.scan",
     GROWTH: "benchmarks.growth.measuring",
 }
