@@ -39,6 +39,7 @@ class Faults:
             RunFaultKind.UNHEARD: lambda one: self._add(network.conditions.unheard, one),
             RunFaultKind.NO_VALUES: lambda one: self._add(network.conditions.without_values, one),
             RunFaultKind.UNANSWERED: lambda one: self._add(network.conditions.unanswered, one),
+            RunFaultKind.NO_POLLS: self._silence,
             RunFaultKind.PAUSE: self._pause,
             RunFaultKind.DOWN: self._stop_store,
             RunFaultKind.LOSSY: lambda _: self._worsen("lost_requests", "lost_answers"),
@@ -63,6 +64,17 @@ class Faults:
 
         def resume() -> None:
             program.process.is_paused = False
+
+        return resume
+
+    def _silence(self, program: ClientProgram) -> End | None:
+        member = program.items
+        if member is None:
+            return None
+        member.is_silent = True
+
+        def resume() -> None:
+            member.is_silent = False
 
         return resume
 

@@ -11,8 +11,9 @@ from kip30_conformance.simulation.present import simulation
 GROUP_OF_ITEMS = "items"
 ITEMS = tuple(Item("work", number) for number in range(4))
 
-# Clocks may differ by a margin over one rebalance timeout, so it is short: see `plan.expand`.
-_SECONDS_ABOVE_SESSION = 1.5
+SECONDS_ABOVE_SESSION = 1.5
+"""The rebalance timeout, without the session timeout. Clocks may differ by a margin over it, so it
+is short: see `plan.expand`."""
 _HEARTBEAT_SECONDS = 2.0
 _SECONDS_BETWEEN_WRITES = 4.0
 _SECONDS_BETWEEN_READINGS = 0.5
@@ -50,6 +51,7 @@ class ItemProgram:
     Attributes:
         reading: Its latest view of itself; items that it gives up are taken out at once.
         is_stable: Whether it has a share of the newest generation.
+        is_silent: Whether it does not poll, until *is_calm*.
         failure: Why the group has ended it, which must not happen; None if it has not.
     """
 
@@ -65,6 +67,7 @@ class ItemProgram:
         """Call *assigned* when items come, and *written* after each write; *name* is unique."""
         self.reading = NOTHING_OWNED
         self.is_stable = False
+        self.is_silent = False
         self.failure: Kip30Error | None = None
         self._session = session
         self._assigned = assigned
@@ -78,7 +81,7 @@ class ItemProgram:
             topics=lambda: {ITEMS[0].topic: len(ITEMS)},
             listener=self,
             config=GroupConfig(
-                rebalance_timeout_seconds=session_seconds + _SECONDS_ABOVE_SESSION,
+                rebalance_timeout_seconds=session_seconds + SECONDS_ABOVE_SESSION,
                 heartbeat_seconds=_HEARTBEAT_SECONDS,
             ),
         )
@@ -90,6 +93,9 @@ class ItemProgram:
             try:
                 self.is_stable = self._member.poll(1.0)
                 self._read()
+                while self.is_silent and not is_calm():
+                    self.is_stable = False
+                    simulation().park(_SECONDS_BETWEEN_READINGS)
                 if chance.random() < 1 / _SECONDS_BETWEEN_DELAYS and not is_calm():
                     self.is_stable = False  # a long delay may last beyond the faults
                     simulation().park(chance.expovariate(1 / _DELAY_SECONDS))

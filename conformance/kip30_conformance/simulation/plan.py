@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from kip30_conformance.simulation.dialects import DIALECTS
+from kip30_conformance.simulation.item_program import SECONDS_ABOVE_SESSION
 from kip30_conformance.simulation.network import NetworkConditions
 
 LEADER = -1
@@ -34,10 +35,11 @@ class RunFaultKind(Enum):
     EXPIRE = "its session is ended in the store"
     NO_VALUES = "nothing about values passes between it and the store, and all else does"
     UNANSWERED = "its claims are served, and no answer to a claim arrives"
+    NO_POLLS = "it does not poll the group that divides items"
 
 
-_RARE = frozenset({RunFaultKind.NO_VALUES, RunFaultKind.UNANSWERED})
-"""The kinds that `_lost_values` and `_lost_joins` add to the usual ones."""
+_RARE = frozenset({RunFaultKind.NO_VALUES, RunFaultKind.UNANSWERED, RunFaultKind.NO_POLLS})
+"""The kinds that `_lost_values`, `_lost_joins` and `_late_polls` add to the usual ones."""
 _USUAL = tuple(kind for kind in RunFaultKind if kind not in _RARE)
 
 
@@ -147,6 +149,7 @@ def expand(seed: int, *, fault_seconds: float = 120.0) -> RunPlan:
     faults = [*plan.faults, *_lost_joins(seed, processes, fault_seconds)]
     if plan.has_items:
         faults += _lost_values(seed, processes, fault_seconds)
+        faults += _late_polls(plan)
         # Two members compare their clocks over a rebalance timeout, for which the margin is
         # smaller.
         rates = tuple(round(1 + (rate - 1) / 4, 4) for rate in rates)
@@ -185,6 +188,26 @@ def _lost_values(seed: int, processes: int, until: float) -> Iterator[RunFault]:
         target, other = chance.sample(range(processes), 2)
         yield RunFault(RunFaultKind.NO_VALUES, at, seconds, target)
         yield RunFault(RunFaultKind.KILL, round(at + chance.uniform(0.0, 5.0), 3), 1.0, other)
+
+
+def _late_polls(plan: RunPlan) -> Iterator[RunFault]:
+    """Yield faults of members that leave because they poll too late, and stand still just then.
+
+    So the others divide their items while they believe what they have read before they left. The
+    faults have chances of their own, so that the rest of a plan does not depend on them.
+    """
+    chance = random.Random(f"polls {plan.seed}")  # noqa: S311  not for secrets: it repeats itself
+    session = DIALECTS[plan.dialect].granted_seconds or plan.session_seconds
+    for _ in range(chance.choice((0, 1, 2))):
+        at, target = (
+            round(chance.uniform(15.0, plan.fault_seconds), 3),
+            chance.randrange(len(plan.rates)),
+        )
+        leaves_at = at + session + SECONDS_ABOVE_SESSION
+        # The last poll may last for a second more, and clocks differ.
+        stops_at = round(leaves_at + chance.uniform(0.0, 1.2), 3)
+        yield RunFault(RunFaultKind.NO_POLLS, at, 20.0, target)
+        yield RunFault(RunFaultKind.PAUSE, stops_at, 10.0, target)
 
 
 def _faults(
