@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from kip30 import PluginLocator, UsageError, close_on_signals
 from kip30_conformance.clients.default_signals import heeded
-from kip30_conformance.polling import time_scale
+from kip30_conformance.polling import eventually, time_scale
 
 _END_SECONDS = 30
 _PROGRAM = """
@@ -266,10 +267,25 @@ def test_a_main_thread_that_runs_no_python_does_not_outlive_its_lease(
 ) -> None:
     """Its work cannot be stopped otherwise, and must not go on beside that of the next leader."""
     with store.running(_BLOCK, work) as process:
+        eventually(lambda: _is_blocked(process.pid))
         process.terminate()
         output = process.communicate(timeout=_END_SECONDS * time_scale())
     assert (process.returncode, *output) == (128 + signal.SIGTERM, "", "")
     assert not store.has_no_session()
+
+
+def _is_blocked(pid: int) -> bool:
+    """Return whether a main thread sleeps outside of Python: there it would wake up every 5 ms."""
+    before = _sleeps(pid)
+    time.sleep(0.05)
+    return before is not None and _sleeps(pid) == before
+
+
+def _sleeps(pid: int) -> str | None:
+    """Return how often the main thread has gone to sleep; None if it is awake."""
+    lines = Path(f"/proc/{pid}/task/{pid}/status").read_text().splitlines()
+    status = dict(line.split(":\t", 1) for line in lines)
+    return status["voluntary_ctxt_switches"] if status["State"].startswith("S") else None
 
 
 @pytest.mark.case("W13")
