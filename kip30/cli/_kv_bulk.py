@@ -1,4 +1,4 @@
-"""The subcommands of ``kip30 kv`` for many keys: tree, export, import."""
+"""The subcommands of ``kip30 kv`` for many keys: tree, export, import, sweep."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -6,15 +6,16 @@ from typing import BinaryIO
 
 import click
 
-from kip30.cli import _output
+from kip30.cli import _output, _parameters
 from kip30.cli._confirmation import confirm
 from kip30.cli._exit_codes import Status
-from kip30.cli._failures import say
-from kip30.cli._output import Field, Output, Row
+from kip30.cli._failures import explain, say
+from kip30.cli._follow import pause
+from kip30.cli._output import Field, Lines, Output, Row
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.cli._unreadable import report_unreadable
 from kip30.codecs import BYTES
-from kip30.errors import UsageError
+from kip30.errors import OutcomeUnknownError, UnavailableError, UsageError
 from kip30.locator import PluginLocator
 from kip30.operations import (
     LONGEST_LINE,
@@ -24,9 +25,11 @@ from kip30.operations import (
     ImportPlan,
     KeyScan,
     StoredKey,
+    Sweep,
     delete_versions,
     parse_exported,
     plan_import,
+    sweep_keys,
     write_import,
 )
 
@@ -152,6 +155,68 @@ def import_keys(
         say("nothing was written — --on-conflict skip keeps these keys, update replaces them")
         return Status.REFUSED
     return _import_status(done)
+
+
+@click.command()
+@click.option(
+    "--every",
+    "period_seconds",
+    metavar="TIME",
+    type=_parameters.duration,
+    help="Sweep again and again, with this pause, such as 1min, until interrupted.",
+)
+@_dry_run
+@_output.prints_records
+@opens_store
+def sweep(
+    choice: StoreChoice, *, period_seconds: float | None, dry_run: bool, output: Output
+) -> int:
+    """Delete the keys of `kip30 kv set --ttl` whose time is over, by the clock of this machine.
+
+    Prints how many were deleted, how many have time left, and how many were written again or
+    deleted before their end, and so stay as they are. Exits with 1 if keys cannot be deleted. With
+    --every it goes on if the store does not answer for a while.
+    """
+    lines = output.lines(("DELETED", "WAITING", "CHANGED", "KEPT"), (8, 8, 8))
+    while True:
+        swept, error = _sweep(choice, dry_run=dry_run)
+        if swept is not None:
+            _print_sweep(lines, swept, dry_run=dry_run)
+        if period_seconds is None:
+            if error is not None:
+                raise error
+            return Status.REFUSED if swept is not None and swept.kept else Status.OK
+        if error is not None:
+            say(f"the store does not answer, the next sweep tries again: {explain(error).what}")
+        if pause(period_seconds):
+            return Status.OK
+
+
+def _sweep(
+    choice: StoreChoice, *, dry_run: bool
+) -> tuple[Sweep | None, UnavailableError | OutcomeUnknownError | None]:
+    """Return what was done, if the records could be read, and why the store does not answer.
+
+    Each sweep opens the store anew, which may have been replaced since the last one.
+    """
+    try:
+        with choice.open() as locator:
+            swept = sweep_keys(choice.properties(), locator.storage(BYTES), dry_run=dry_run)
+    except UnavailableError as error:
+        return None, error
+    return swept, swept.error
+
+
+def _print_sweep(lines: Lines, swept: Sweep, *, dry_run: bool) -> None:
+    counts = {
+        "deleted": swept.deleted,
+        "waiting": swept.waiting,
+        "changed": swept.changed,
+        "kept": len(swept.kept),
+    }
+    lines.print([tuple(counts.values())], lambda: {**counts, "dry_run": dry_run})
+    for key, reason in [*swept.kept.items()][:_SHOWN]:
+        say(f"{key!r} stays: {reason}")
 
 
 def _nothing_done(plan: ImportPlan, *, update: bool, create: bool) -> Import:

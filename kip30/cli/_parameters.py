@@ -108,6 +108,13 @@ def age(written: str) -> float:
     return float(parts[1]) * _UNITS[parts[2]]
 
 
+def duration(written: str) -> float:
+    """Return the seconds of a time with its unit, as `age`, which must be above 0."""
+    if not (number := age(written)):
+        raise click.BadParameter(f"{written!r} is too short")
+    return number
+
+
 def this_process() -> str:
     """Return the id that a member or candidate has by default: host and process."""
     return f"{socket.gethostname()}-{os.getpid()}"

@@ -162,6 +162,13 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("failed", "number", "how many were not written, or perhaps not"),
         _DRY_RUN,
     ),
+    "kv sweep": (
+        Field("deleted", "number", "how many keys were deleted, because their time was over"),
+        Field("waiting", "number", "how many keys have time left"),
+        Field("changed", "number", "how many were written again or deleted before, and do not end"),
+        Field("kept", "number", "how many cannot be deleted, or not be read"),
+        _DRY_RUN,
+    ),
     "kv watch": (_KEY, _VALUE, _VERSION),
     "kv watch --keys": (
         Field("namespace", "text", "the namespace"),

@@ -17,6 +17,7 @@ from kip30.driver.records import Fence, Version, parse_version
 from kip30.errors import KeyMissingError, UsageError
 from kip30.listeners import KeySetChange, ListenerRegistry, ValueChange
 from kip30.locator import PluginLocator
+from kip30.operations import set_for
 
 if TYPE_CHECKING:
     from kip30.coordinator import GuardedStorage, ShareGuard
@@ -108,6 +109,14 @@ def put(  # noqa: PLR0913  one argument per option
 @_value
 @_fenced
 @_guarded
+@click.option(
+    "--ttl",
+    "ttl_seconds",
+    metavar="TIME",
+    type=_parameters.duration,
+    help="Let the next `kip30 kv sweep` after this time delete the key, such as 1h, unless it is"
+    " written again.",
+)
 @_output.prints_records
 @opens_store
 def set_key(  # noqa: PLR0913  one argument per option
@@ -117,14 +126,19 @@ def set_key(  # noqa: PLR0913  one argument per option
     *,
     fence: Fence | None,
     guard: "ShareGuard | None",
+    ttl_seconds: float | None,
     output: Output,
 ) -> None:
     """Write VALUE at KEY: create the key, or replace its value if it is there."""
     _check_one(fence, guard)
+    if guard is not None and ttl_seconds is not None:
+        raise UsageError("--ttl excludes --guard: the data of a group end with it")
     with choice.open() as locator:
         if guard is not None:
             version = _data_of(locator, guard).set(key, value)
             key = _data_key(key, guard)
+        elif ttl_seconds is not None:
+            version = set_for(locator.storage(BYTES), key, value, ttl_seconds, fence=fence)
         else:
             version = locator.storage(BYTES).set(key, value, fence=fence)
     _written(output, key, version)
@@ -270,6 +284,7 @@ def watch_key(choice: StoreChoice, key: str, *, keys: bool, output: Output) -> i
 command.add_command(_kv_bulk.tree)
 command.add_command(_kv_bulk.export_keys)
 command.add_command(_kv_bulk.import_keys)
+command.add_command(_kv_bulk.sweep)
 
 
 def _listen_to_value(

@@ -15,7 +15,7 @@ from kip30.operations import check_directed, pause_service
     "--for",
     "seconds",
     metavar="TIME",
-    type=_parameters.age,
+    type=_parameters.duration,
     help="End the pause after this time: a number with s, min, h or d, such as 30min.",
 )
 @click.option("--reason", metavar="TEXT", default="", help="Shown to other operators.")

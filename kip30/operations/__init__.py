@@ -1,9 +1,9 @@
-"""For operators: list services and groups, direct elections, export, import and delete many keys.
+"""For operators: list services and groups, direct elections, handle many keys.
 
 The commands `kip30 status`, `services`, `groups`, `pause`, `resume`, `step-down`, `hand-over`,
-`terms` and `kv export`, `import`, `tree`, `delete --recursive` are made of these functions. Those
-that list or handle many keys use the scans of `kip30.scanning`, so they need a store that declares
-``scanning``, open no session, and see records of other clients as they are.
+`terms` and `kv export`, `import`, `tree`, `sweep`, `delete --recursive` are made of these
+functions. Those that list or handle many keys use the scans of `kip30.scanning`, so they need a
+store that declares ``scanning``, open no session, and see records of other clients as they are.
 """
 
 from kip30.operations.directives import (
@@ -17,6 +17,7 @@ from kip30.operations.directives import (
 )
 from kip30.operations.directory import Directory, GroupStatus, ServiceStatus, read_directory
 from kip30.operations.key_deletion import Deletion, delete_versions
+from kip30.operations.key_expiry import LONGEST_TTL_SECONDS, Sweep, set_for, sweep_keys
 from kip30.operations.key_import import (
     LONGEST_LINE,
     ConflictRule,
@@ -35,6 +36,7 @@ from kip30.operations.service_terms import began_at, read_past_terms
 __all__ = [
     "HOLD_SECONDS",
     "LONGEST_LINE",
+    "LONGEST_TTL_SECONDS",
     "ConflictRule",
     "Deletion",
     "DirectedService",
@@ -48,6 +50,7 @@ __all__ = [
     "ServerCheck",
     "ServiceStatus",
     "StoredKey",
+    "Sweep",
     "WaitingPlace",
     "began_at",
     "check_directed",
@@ -62,6 +65,8 @@ __all__ = [
     "read_overview",
     "read_past_terms",
     "resume_service",
+    "set_for",
     "step_down_leader",
+    "sweep_keys",
     "write_import",
 ]

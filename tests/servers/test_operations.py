@@ -13,6 +13,8 @@ from kip30.operations import (
     plan_import,
     read_directory,
     read_overview,
+    set_for,
+    sweep_keys,
     write_import,
 )
 from kip30.recipes import Lock
@@ -98,3 +100,16 @@ def test_keys_are_exported_imported_and_deleted(
         deleted = delete_versions(storage, [(one.key, one.version) for one in found])
         assert deleted == (2, ["a/b"], ["top"], [], [], None)
         assert {one.key: one.value for one in KeyScan(properties)} == {"a/b": b"changed"}
+
+
+def test_keys_end_and_those_written_again_stay(properties: Mapping[str, Written]) -> None:
+    with PluginLocator().startup(properties) as locator:
+        storage = locator.storage(BYTES)
+        for key in VALUES:
+            set_for(storage, key, b"x", 1e-6)
+        set_for(storage, "lasting", b"x", 3_600)
+        storage.update("a/b", b"again")
+        assert sweep_keys(properties, storage, dry_run=True) == (3, 1, 1, {}, None)
+        assert sweep_keys(properties, storage) == (3, 1, 1, {}, None)
+        assert {one.key for one in KeyScan(properties)} == {"a/b", "lasting"}
+        assert sweep_keys(properties, storage) == (0, 1, 0, {}, None)

@@ -137,6 +137,7 @@ ANSWERS: Mapping[str, tuple[str, ...]] = {
     "kv tree": ("kv", "tree", "n"),
     "kv tree --values": ("kv", "tree", "n", "--values"),
     "kv import": ("kv", "import", os.devnull),
+    "kv sweep": ("kv", "sweep"),
     "backends": ("backends",),
     "config": ("config",),
     "config --effective": ("config", "--effective"),

@@ -1,0 +1,204 @@
+"""Keys with a time to live, and the sweep that deletes them."""
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kip30 import OutcomeUnknownError, PluginLocator, UnavailableError, ValueChange, Version
+from kip30.cli._exit_codes import Status
+from kip30.codecs import BYTES
+from kip30.operations import key_expiry, set_for, sweep_keys
+from kip30.storage import Storage
+from kip30_conformance.polling import eventually
+
+from .shell import Shell
+
+BRIEF = "0.001s"
+OVER = 1e-6
+
+
+@pytest.fixture
+def storage(shell: Shell) -> Iterator[Storage[bytes]]:
+    with PluginLocator().startup(str(shell.properties)) as locator:
+        yield locator.storage(BYTES)
+
+
+def swept(shell: Shell, *option: str) -> list[int]:
+    (one,) = shell.json("kv", "sweep", *option)
+    return [one[name] for name in ("deleted", "waiting", "changed", "kept")]
+
+
+def value(storage: Storage[bytes], key: str) -> bytes:
+    found = storage.get(key)
+    return b"" if found is None else found.value
+
+
+def records(shell: Shell) -> list[str]:
+    return shell("kv", "list", "-r", key_expiry.RECORDS).stdout.split()
+
+
+def test_a_key_is_there_until_its_time_is_over_and_then_the_next_sweep_deletes_it(
+    shell: Shell,
+) -> None:
+    assert shell("kv", "set", "a/lasting", "x", "--ttl", "1h").exit_code == Status.OK
+    assert shell("kv", "set", "a/brief", "x", "--ttl", BRIEF).exit_code == Status.OK
+    assert shell("kv", "set", "a/other", "x").exit_code == Status.OK
+    assert shell("kv", "get", "a/brief").stdout == "x"
+    assert swept(shell, "--dry-run") == swept(shell) == [1, 1, 0, 0]
+    assert shell("kv", "list", "a").stdout.split() == ["a/lasting", "a/other"]
+    assert len(records(shell)) == 1
+    assert swept(shell) == [0, 1, 0, 0]
+    assert "a/other" in shell("kv", "export").stdout
+    assert key_expiry.RECORDS not in shell("kv", "export").stdout
+
+
+@pytest.mark.parametrize(
+    "change",
+    [["update"], ["set"], ["delete", "put"]],
+    ids=["updated", "set", "created again"],
+)
+def test_a_key_that_was_written_again_without_a_time_stays(shell: Shell, change: list[str]) -> None:
+    shell("kv", "set", "k", "x", "--ttl", BRIEF)
+    for verb in change:
+        value = [] if verb == "delete" else ["y"]
+        assert shell("kv", verb, "k", *value).exit_code == Status.OK
+    assert swept(shell) == [0, 0, 1, 0]
+    assert shell("kv", "get", "k").stdout == "y"
+    assert records(shell) == []
+
+
+def test_a_later_time_replaces_the_former_one(shell: Shell) -> None:
+    shell("kv", "set", "k", "x", "--ttl", BRIEF)
+    shell("kv", "set", "k", "x", "--ttl", "1h")
+    assert swept(shell) == [0, 1, 0, 0]
+    shell("kv", "set", "k", "x", "--ttl", BRIEF)
+    assert swept(shell) == [1, 0, 0, 0]
+
+
+def test_the_end_of_a_key_is_an_event_like_any_other_deletion(
+    shell: Shell, storage: Storage[bytes]
+) -> None:
+    set_for(storage, "n/k", b"x", OVER)
+    changes = list[ValueChange[bytes]]()
+    with PluginLocator().startup(str(shell.properties)) as other:
+        registry = other.listener_registry(BYTES)
+        registry.add_value_change_listener("n/k", changes.append, initial=True)
+        eventually(lambda: bool(changes))
+        assert swept(shell) == [1, 0, 0, 0]
+        eventually(lambda: changes[-1].value is None)
+
+
+def test_a_record_whose_key_is_gone_is_removed_by_the_next_sweep(
+    shell: Shell, storage: Storage[bytes]
+) -> None:
+    """As after a sweep that was killed between the two deletions."""
+    set_for(storage, "k", b"x", OVER)
+    storage.delete("k")
+    assert swept(shell) == [0, 0, 1, 0]
+    assert records(shell) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"[]",
+        b'{"format": 2}',
+        b'{"format": 1}',
+        b'{"format": 1, "key": "k", "version": "1", "until": "soon"}',
+        b'{"format": 1, "key": "k", "version": "one", "until": 1}',
+        b'{"format": 1, "key": "k", "version": "1", "until": NaN}',
+        b'{"format": 1, "key": 7, "version": "1", "until": 1}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_damaged_record_ends_no_key_and_is_named(
+    shell: Shell, storage: Storage[bytes], damage: bytes
+) -> None:
+    set_for(storage, "k", b"x", OVER)
+    set_for(storage, "l", b"x", OVER)
+    (record,) = (one for one in records(shell) if b'"k"' in value(storage, one))
+    storage.set(record, damage)
+    result = shell("kv", "sweep")
+    assert result.exit_code == Status.REFUSED
+    assert record in result.stderr
+    assert result.stdout.split() == ["1", "0", "0", "1"]
+    assert storage.get("k") is not None
+    assert storage.get(record) is not None
+
+
+def test_the_record_of_another_key_ends_none(shell: Shell, storage: Storage[bytes]) -> None:
+    """A record under a name of its own could end a key for which no one has set a time."""
+    version = storage.set("k", b"x")
+    fields = {"format": 1, "key": "k", "version": str(version), "until": 1}
+    storage.set(f"{key_expiry.RECORDS}/mine", json.dumps(fields).encode())
+    result = shell("kv", "sweep")
+    assert (result.exit_code, result.stdout.split()[3]) == (Status.REFUSED, "1")
+    assert storage.get("k") is not None
+
+
+@pytest.mark.parametrize("written", ["0s", "1", "-1s", "soon", ""])
+def test_a_time_that_is_none_is_refused(shell: Shell, written: str) -> None:
+    result = shell("kv", "set", "k", "x", "--ttl", written)
+    assert result.exit_code == Status.USAGE
+    assert "--ttl" in result.stderr
+    assert shell("kv", "list", "-r").stdout == ""
+
+
+def test_a_time_of_centuries_is_refused(shell: Shell) -> None:
+    result = shell("kv", "set", "k", "x", "--ttl", "9999999d")
+    assert (result.exit_code, "10 years" in result.stderr) == (Status.USAGE, True)
+    assert shell("kv", "list", "-r").stdout == ""
+
+
+def test_data_of_a_group_have_no_time(shell: Shell) -> None:
+    guard = "g:1:m"
+    result = shell("kv", "set", "k", "x", "--ttl", "1h", "--guard", guard)
+    assert result.exit_code == Status.USAGE
+
+
+def test_a_lost_time_is_said(storage: Storage[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key is written then, and would stay without a word."""
+    right = storage.set
+
+    def silent(key: str, *given: Any, **named: Any) -> Version:
+        if key.startswith(key_expiry.RECORDS):
+            raise UnavailableError("no answer")
+        return right(key, *given, **named)
+
+    monkeypatch.setattr(storage, "set", silent)
+    with pytest.raises(OutcomeUnknownError, match="may stay for ever"):
+        set_for(storage, "k", b"x", 3_600)
+    assert storage.get("k") is not None
+
+
+def test_a_sweep_stops_when_the_store_does_not_answer(
+    shell: Shell, storage: Storage[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        set_for(storage, f"k{number}", b"x", OVER)
+    deletions = list[str]()
+
+    def silent(key: str, **_: object) -> None:
+        deletions.append(key)
+        raise UnavailableError("no answer")
+
+    monkeypatch.setattr(storage, "delete", silent)
+    done = sweep_keys(str(shell.properties), storage)
+    assert isinstance(done.error, UnavailableError)
+    assert len(deletions) == 1
+    assert done.deleted == 0
+
+
+@pytest.mark.medium
+def test_sweeps_go_on_until_they_are_interrupted(shell: Shell) -> None:
+    process = shell.start("kv", "sweep", "--every", "0.1s", "--json")
+    shell("kv", "set", "k", "x", "--ttl", "0.2s")
+    eventually(lambda: shell("kv", "list", "-r").stdout == "")
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate()
+    assert process.returncode == 128 + signal.SIGINT
+    assert sum(json.loads(line)["deleted"] for line in output.splitlines()) == 1
