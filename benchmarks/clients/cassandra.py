@@ -14,7 +14,7 @@ from typing_extensions import override
 from benchmarks.clients.interfaces import IN_FLIGHT, ScanReplay, ServerSide, noting
 from benchmarks.clients.library import VALUE
 from benchmarks.store_address import StoreAddress
-from kip30_backends.cassandra.calls import Ask, Calls
+from kip30_backends.cassandra.calls import Calls, TypedRequest
 from kip30_backends.cassandra.client.connections import Statements
 
 Row = Mapping[str, Any]
@@ -203,7 +203,7 @@ class RawScan(ScanReplay):
     def close(self) -> None:
         self._client.close()
 
-    def _note(self, ask: Ask[Any]) -> None:
+    def _note(self, ask: TypedRequest[Any]) -> None:
         prepared = ask.statement.prepared_statement
         cql: str = prepared.query_string
         if "system" in cql or "DISTINCT" in cql:

@@ -29,7 +29,7 @@ from benchmarks.clients.library import VALUE
 from benchmarks.store_address import StoreAddress
 from kip30.driver.record_format import seal
 from kip30_backends.consul import scanning, transactions
-from kip30_backends.consul.client.operation_requests import Ask
+from kip30_backends.consul.client.operation_requests import TypedRequest
 
 _DATA = seal("0123456789abcdef", VALUE.encode())
 _CONNECTIONS = 4
@@ -248,7 +248,7 @@ class RawScan(ScanReplay):
     @override
     @contextmanager
     def recording(self) -> Generator[None]:
-        def note(ask: Ask[Any]) -> None:
+        def note(ask: TypedRequest[Any]) -> None:
             if ask.body:
                 self._requests.append((ask.target, ask.body))
 

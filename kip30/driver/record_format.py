@@ -20,7 +20,7 @@ OVERHEAD_BYTES = _HEAD.size
 """The bytes that a record without a name needs besides its data."""
 
 
-class Unsealed(NamedTuple):
+class EnvelopeContent(NamedTuple):
     """Content of an envelope: the nonce, the name unless the path shows it, and the data."""
 
     nonce: str
@@ -34,7 +34,7 @@ def seal(nonce: str, data: bytes, *, name: str = "") -> bytes:
     return _HEAD.pack(_FORMAT, bytes.fromhex(nonce), len(label)) + label + data
 
 
-def unseal(stored: bytes, where: str) -> Unsealed:
+def unseal(stored: bytes, where: str) -> EnvelopeContent:
     """Return what `seal` was given; *where* names the place in the error.
 
     Raises:
@@ -48,7 +48,7 @@ def unseal(stored: bytes, where: str) -> Unsealed:
         raise _foreign(where)
     # A damaged name must still have a form in which it can be reported.
     name = stored[OVERHEAD_BYTES:body].decode("utf-8", "surrogateescape") if name_size else ""
-    return Unsealed(nonce.hex(), name, stored[body:])
+    return EnvelopeContent(nonce.hex(), name, stored[body:])
 
 
 def unseal_all(stored: Sequence[bytes]) -> list[bytes] | None:

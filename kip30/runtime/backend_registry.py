@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kip30.config import CommonSettings, Properties, did_you_mean
 from kip30.config.extras import how_to_install
 from kip30.driver import Backend
-from kip30.driver.kit.fork_safety import Uninterrupted
+from kip30.driver.kit.fork_safety import UninterruptedByFork
 from kip30.errors import ConfigError
 from kip30.runtime.plugin_paths import AdditionalPaths
 
@@ -36,7 +36,7 @@ OWN_STORES = ("cassandra", "consul", "embedded", "etcd", "zookeeper")
 
 _REQUIRED = ("name", "settings_class", "capabilities")
 _IMPORT_SECONDS = 5.0
-_IMPORTS = Uninterrupted(_IMPORT_SECONDS)
+_IMPORTS = UninterruptedByFork(_IMPORT_SECONDS)
 """A forked child cannot finish an import that another thread began, and would wait for it."""
 
 

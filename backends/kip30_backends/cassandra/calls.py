@@ -17,7 +17,7 @@ from kip30.driver.kit.futures import failed
 from kip30.driver.kit.gate import Gate
 from kip30.driver.kit.operation import Steps
 from kip30.driver.kit.time_left import seconds_left, share
-from kip30.driver.kit.timer import Due, Timer
+from kip30.driver.kit.timer import ScheduledAction, Timer
 from kip30.errors import Kip30Error, OutcomeUnknownError
 from kip30_backends.cassandra.client.connections import (
     ClusterConnections,
@@ -37,7 +37,7 @@ from kip30_backends.cassandra.errors import (
     translate,
     was_never_sent,
 )
-from kip30_backends.cassandra.observation_order import Orders, Revisions
+from kip30_backends.cassandra.observation_order import AnswerOrder, Revisions
 
 
 class ClusterNodes:
@@ -115,7 +115,7 @@ class Answer(NamedTuple):
         return bool(self.rows and self.rows[0]["[applied]"])
 
 
-class Ask(NamedTuple, Generic[T]):
+class TypedRequest(NamedTuple, Generic[T]):
     """A request, and how to read its answer.
 
     Attributes:
@@ -152,7 +152,7 @@ class RequestContext(NamedTuple):
 class Call(Future[T]):
     """One request, sent in one or more attempts."""
 
-    def __init__(self, context: RequestContext, ask: Ask[T], until: float) -> None:
+    def __init__(self, context: RequestContext, ask: TypedRequest[T], until: float) -> None:
         """Prepare to send *ask* from `start` on; it ends by *until*."""
         super().__init__()
         self._context = context
@@ -175,7 +175,7 @@ class Call(Future[T]):
         # Whether the tables were found missing once, and are being created.
         self._repaired = False
         self._last = _NO_NODE
-        self._silence: Due | None = None
+        self._silence: ScheduledAction | None = None
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -361,7 +361,7 @@ class Calls:
         self.statements = statements
         self.root = root
         self.seconds = seconds
-        self.orders = Orders()
+        self.orders = AnswerOrder()
         self.revisions = Revisions()
         self.timer = context.timer
         self._context = context
@@ -372,7 +372,7 @@ class Calls:
         """Return the deadline of an operation that starts now, by the clock of `time.monotonic`."""
         return time.monotonic() + self.seconds
 
-    def send(self, ask: Ask[T], until: float | None = None) -> Future[T]:
+    def send(self, ask: TypedRequest[T], until: float | None = None) -> Future[T]:
         """Return the future answer to *ask*, due by *until* or the operation timeout."""
         refusal = self.gate.refusal()
         if refusal is not None:
@@ -388,12 +388,12 @@ class Calls:
 
     def read(self, statement: Statement, until: float) -> Steps[Answer]:
         """Send a statement that changes nothing, and return its answer."""
-        answer: Answer = yield self.send(Ask(statement, itself), until)
+        answer: Answer = yield self.send(TypedRequest(statement, itself), until)
         return answer
 
     def write(self, statement: Statement, until: float) -> Steps[Answer]:
         """Send a statement that may change something, and return its answer."""
-        answer: Answer = yield self.send(Ask(statement, itself, writes=True), until)
+        answer: Answer = yield self.send(TypedRequest(statement, itself, writes=True), until)
         return answer
 
     def close(self) -> None:

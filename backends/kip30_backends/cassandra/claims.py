@@ -21,7 +21,7 @@ from kip30_backends.cassandra.session import (
     ClaimBatch,
     ClaimRow,
     ClaimStatements,
-    Holding,
+    HeldClaim,
     Session,
     Sessions,
     renewal_batches,
@@ -77,7 +77,7 @@ class Claims:
         found = self.sessions.find(claim_row, nonce)
         return None if found is None else self._claim(claim_row.name, *found)
 
-    def taken(self, holding: Holding, until: float) -> Steps[Claim | None]:
+    def taken(self, holding: HeldClaim, until: float) -> Steps[Claim | None]:
         """Return the claim of *holding*, whose row exists; None if it has been lost meanwhile.
 
         If the backend was closed meanwhile, the row is deleted.
@@ -101,7 +101,7 @@ class Claims:
 
         Raises `refusals.other_record` if it has another one.
         """
-        holding: Holding = claim.handle
+        holding: HeldClaim = claim.handle
         entry = Entry(holding.entry.version, nonce, data)
 
         def replaced(until: float) -> Steps[Claim | None]:
@@ -117,7 +117,7 @@ class Claims:
 
     def give_up(self, claim: Claim) -> Future[None]:
         """Delete the row of *claim*, if it is still the claim's."""
-        holding: Holding = claim.handle
+        holding: HeldClaim = claim.handle
         self.sessions.forget(holding)
         return self.delete(holding)
 
@@ -131,7 +131,7 @@ class Claims:
             yield from self._deleted(left, until)
         return left is not None
 
-    def delete(self, holding: Holding, until: float = math.inf) -> Future[None]:
+    def delete(self, holding: HeldClaim, until: float = math.inf) -> Future[None]:
         """Delete a row if it is still this client's, whether or not the session has ended."""
         return self.in_turn(holding.claim_row.place, partial(self._deleted, holding), until)
 
@@ -155,7 +155,7 @@ class Claims:
         with contextlib.suppress(TimeoutError):
             all_of([*deleted, claimed]).result(until - time.monotonic())
 
-    def _claim(self, name: str, session: Session, holding: Holding) -> Claim:
+    def _claim(self, name: str, session: Session, holding: HeldClaim) -> Claim:
         order = self._calls.orders.stamp()
         return Claim(name, holding.entry, session.lease, order, holding)
 
@@ -191,7 +191,7 @@ class Claims:
             one.renewed(one.entry, sent_at)
         return ()
 
-    def _write(self, holding: Holding, entry: Entry, until: float) -> Steps[bool]:
+    def _write(self, holding: HeldClaim, entry: Entry, until: float) -> Steps[bool]:
         """Write *entry* over the row of *holding*; false if that is gone."""
         is_new = entry.nonce != holding.entry.nonce
         while True:
@@ -217,7 +217,7 @@ class Claims:
                 return
         yield all_of([begun(self._deleted(one, until)) for one in batch])
 
-    def _deleted(self, holding: Holding, until: float) -> Steps[None]:
+    def _deleted(self, holding: HeldClaim, until: float) -> Steps[None]:
         while True:
             statement = self.table.delete(holding.claim_row, holding.entry)
             answer = yield from self._calls.write(statement, until)
@@ -240,7 +240,7 @@ def _written(answer: Answer, beat: int) -> set[str]:
     return {row["nonce"] for row in answer.rows if row.get("beat") == beat}
 
 
-def _resolved(holding: Holding, answer: Answer) -> bool:
+def _resolved(holding: HeldClaim, answer: Answer) -> bool:
     """Return whether a refused write found a nonce in doubt; it is then known to be held."""
     found = holding.doubtful.pop(_found(answer) or "", None)
     if found is None:

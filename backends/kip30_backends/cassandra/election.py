@@ -34,10 +34,10 @@ from kip30.driver.kit.futures import gathered
 from kip30.driver.kit.operation import Steps, begun
 from kip30.driver.records import Claim, Entry, Fence, HeldByOther, Kind, Pruned, Snapshot, Version
 from kip30.errors import OutcomeUnknownError, StoreError, UnavailableError
-from kip30_backends.cassandra.calls import Ask, Calls, rows_of
+from kip30_backends.cassandra.calls import Calls, TypedRequest, rows_of
 from kip30_backends.cassandra.claims import Claims
 from kip30_backends.cassandra.client.connections import FIRST, Row
-from kip30_backends.cassandra.session import ClaimRow, Holding
+from kip30_backends.cassandra.session import ClaimRow, HeldClaim
 from kip30_backends.cassandra.target_states import (
     NO_EPOCH,
     Service,
@@ -129,7 +129,9 @@ class Pruning:
 
     def _prune(self, oldest: float, after: str, until: float, *, dry_run: bool) -> Steps[Pruned]:
         statement = self._calls.statements.bind("walk_leaders", int(after or FIRST), _ROWS)
-        rows: Sequence[Row] = yield self._calls.send(Ask(statement, rows_of, scans=True), until)
+        rows: Sequence[Row] = yield self._calls.send(
+            TypedRequest(statement, rows_of, scans=True), until
+        )
         left = _remains_of(rows, self._calls.root, oldest)
         now = left[:_AT_ONCE]
         reached = _reached(rows, now if len(left) > _AT_ONCE else ())
@@ -199,14 +201,14 @@ _LAST_EPOCH = 2**63 - 1
 _LONG_AGO = float("-inf")
 
 
-class _Bid(NamedTuple):
+class _ClaimRequest(NamedTuple):
     claim_row: ClaimRow
     nonce: str
     data: bytes
     until: float
 
-    def holding(self, epoch: int, sent_at: float) -> Holding:
-        return Holding(self.claim_row, Entry(Version(epoch), self.nonce, self.data), sent_at)
+    def holding(self, epoch: int, sent_at: float) -> HeldClaim:
+        return HeldClaim(self.claim_row, Entry(Version(epoch), self.nonce, self.data), sent_at)
 
 
 _Attempt: TypeAlias = Steps[Claim | HeldByOther | None]
@@ -279,8 +281,8 @@ class CassandraElection(ElectionDriver):
             if again is not None:
                 return again
             self._claims.sessions.current()
-            bid = _Bid(claim_row, nonce, data, until)
-            while (outcome := (yield from self._try(bid))) is None:
+            wanted = _ClaimRequest(claim_row, nonce, data, until)
+            while (outcome := (yield from self._try(wanted))) is None:
                 pass
             return outcome
 
@@ -297,13 +299,13 @@ class CassandraElection(ElectionDriver):
         if known.nonce == claim.entry.nonce:
             self._known.put(service, Service(known.epoch, known.fenced))
 
-    def _try(self, bid: _Bid) -> _Attempt:
+    def _try(self, wanted: _ClaimRequest) -> _Attempt:
         """Claim the next epoch; None if the claim must be retried.
 
         If the last term has ended, its fences are raised before.
         """
-        service = bid.claim_row.scope
-        if time.monotonic() >= bid.until:
+        service = wanted.claim_row.scope
+        if time.monotonic() >= wanted.until:
             raise UnavailableError(
                 f"gave up claiming {service!r}: other clients keep writing it; nothing was claimed"
             )
@@ -312,85 +314,85 @@ class CassandraElection(ElectionDriver):
             self._known.forget(service)  # it may be repaired meanwhile
             raise StoreError(_forged(service))
         if known.epoch is None or known.epoch == NO_EPOCH:
-            return (yield from self._first(bid, known))
+            return (yield from self._first(wanted, known))
         if known.fenced and known.candidate is not None:
-            return (yield from self._look(bid))
+            return (yield from self._look(wanted))
         fence = Fence(service, known.epoch + 1)
         if known.fenced:
-            yield from self._fences.raise_all(known.fenced, fence, bid.until)
-        return (yield from self._take(bid, known, fence.epoch))
+            yield from self._fences.raise_all(known.fenced, fence, wanted.until)
+        return (yield from self._take(wanted, known, fence.epoch))
 
-    def _first(self, bid: _Bid, known: Service) -> _Attempt:
+    def _first(self, wanted: _ClaimRequest, known: Service) -> _Attempt:
         """Take the epoch above those of pruned services, once the service is marked."""
         if known.creation is None:
-            return (yield from self._initialise_service(bid, known))
+            return (yield from self._initialise_service(wanted, known))
         calls = self._calls
         statement = calls.statements.bind("read_floor", calls.root, NO_NAME)
-        answer = yield from calls.read(statement, bid.until)
+        answer = yield from calls.read(statement, wanted.until)
         floor = service_of(answer.rows).epoch or NO_EPOCH
         if floor == _LAST_EPOCH:
             raise StoreError(_forged(NO_NAME))
-        return (yield from self._take(bid, known, floor + 1))
+        return (yield from self._take(wanted, known, floor + 1))
 
-    def _initialise_service(self, bid: _Bid, known: Service) -> _Attempt:
+    def _initialise_service(self, wanted: _ClaimRequest, known: Service) -> _Attempt:
         """Mark a service that had no leader yet, or read its state."""
-        calls, where = self._calls, (self._calls.root, bid.claim_row.scope)
+        calls, where = self._calls, (self._calls.root, wanted.claim_row.scope)
         creation = secrets.randbits(62)
         asked_at = calls.orders.stamp()
         begin = calls.statements.bind("begin_leaders", *where, known.epoch, None)
         create = calls.statements.bind("create_seat", creation, *where)
-        answer = yield from calls.write(calls.statements.batch([begin, create]), bid.until)
+        answer = yield from calls.write(calls.statements.batch([begin, create]), wanted.until)
         created = Service(NO_EPOCH, creation=creation)
         met = created if answer.applied else service_of(answer.rows)
-        self._known.put(bid.claim_row.scope, met)
-        return (yield from self._decide(bid, asked_at, met))
+        self._known.put(wanted.claim_row.scope, met)
+        return (yield from self._decide(wanted, asked_at, met))
 
-    def _take(self, bid: _Bid, known: Service, epoch: int) -> _Attempt:
+    def _take(self, wanted: _ClaimRequest, known: Service, epoch: int) -> _Attempt:
         """Take the seat if it is empty, and the epoch and the fences are those that are *known*."""
-        calls, claims, service = self._calls, self._claims, bid.claim_row.scope
+        calls, claims, service = self._calls, self._claims, wanted.claim_row.scope
         asked_at, sent_at = calls.orders.stamp(), claims.now()
         fenced = set(known.fenced) or None
         advance = calls.statements.bind(
             "advance_leaders", epoch, calls.root, service, known.epoch, fenced
         )
         beat = calls.revisions.next()
-        seat = claims.table.take(bid.claim_row, bid.nonce, bid.data, beat, known.creation)
-        answer = yield from calls.write(calls.statements.batch([advance, seat]), bid.until)
+        seat = claims.table.take(wanted.claim_row, wanted.nonce, wanted.data, beat, known.creation)
+        answer = yield from calls.write(calls.statements.batch([advance, seat]), wanted.until)
         if answer.applied:
-            new = Service(epoch, known.fenced, bid.claim_row.name, bid.nonce, bid.data)
+            new = Service(epoch, known.fenced, wanted.claim_row.name, wanted.nonce, wanted.data)
             self._known.put(service, new)
-            return (yield from self._taken(bid, new, sent_at))
+            return (yield from self._taken(wanted, new, sent_at))
         met = service_of(answer.rows)
         self._known.put(service, met)
         if not answer.is_last and met.admits(known):
             raise OutcomeUnknownError("a claim that was not answered may be granted yet")
-        return (yield from self._decide(bid, asked_at, met))
+        return (yield from self._decide(wanted, asked_at, met))
 
-    def _decide(self, bid: _Bid, asked_at: int, met: Service) -> _Attempt:
+    def _decide(self, wanted: _ClaimRequest, asked_at: int, met: Service) -> _Attempt:
         """Continue from the state found: this client's claim, another client's, or none."""
-        service = bid.claim_row.scope
+        service = wanted.claim_row.scope
         if not met.is_readable:
             self._known.forget(service)  # it may be removed meanwhile
             checked(unreadable(seat_of(service)))
         if met.candidate is None:
             return None
-        if (yield from self._claims.cleared(met.nonce, met.epoch or 0, bid.until)):
+        if (yield from self._claims.cleared(met.nonce, met.epoch or 0, wanted.until)):
             return None
-        if met.nonce == bid.nonce:
-            return (yield from self._taken(bid, met, _LONG_AGO))
+        if met.nonce == wanted.nonce:
+            return (yield from self._taken(wanted, met, _LONG_AGO))
         return HeldByOther(Snapshot(asked_at, met.leaders(service)))
 
-    def _taken(self, bid: _Bid, new: Service, sent_at: float) -> Steps[Claim | None]:
-        return self._claims.taken(bid.holding(new.epoch or 0, sent_at), bid.until)
+    def _taken(self, wanted: _ClaimRequest, new: Service, sent_at: float) -> Steps[Claim | None]:
+        return self._claims.taken(wanted.holding(new.epoch or 0, sent_at), wanted.until)
 
-    def _look(self, bid: _Bid) -> _Attempt:
+    def _look(self, wanted: _ClaimRequest) -> _Attempt:
         """Continue from the state in the store."""
-        calls, service = self._calls, bid.claim_row.scope
+        calls, service = self._calls, wanted.claim_row.scope
         asked_at = calls.orders.stamp()
         statement = calls.statements.bind("read_leaders", calls.root, service)
-        met = service_of((yield from calls.read(statement, bid.until)).rows)
+        met = service_of((yield from calls.read(statement, wanted.until)).rows)
         self._known.put(service, met)
-        return (yield from self._decide(bid, asked_at, met))
+        return (yield from self._decide(wanted, asked_at, met))
 
 
 def _forged(service: str) -> str:

@@ -25,7 +25,7 @@ LATE = "no answer in time"
 """The message of a failure that is only known by its timeout."""
 
 
-class Advice(NamedTuple):
+class FailureAdvice(NamedTuple):
     """Advice for a *kind* of failure whose message has *part*; ``{keyspace}`` is replaced."""
 
     kind: str
@@ -43,63 +43,65 @@ _UNTRUSTED = "it must trust the authority that signed the certificate of plugin.
 
 # The first match counts, so an entry with a text comes before one with the kind alone.
 _ALL = (
-    Advice(
+    FailureAdvice(
         NEVER_SENT,
         "reset by peer",
         "if it demands TLS, or another certificate, see plugin.cassandra.tls.*",
     ),
-    Advice(NEVER_SENT, "", "does a node serve there? See plugin.cassandra.contact.points"),
-    Advice(
+    FailureAdvice(NEVER_SENT, "", "does a node serve there? See plugin.cassandra.contact.points"),
+    FailureAdvice(
         "AuthenticationFailed",
         "requires authentication",
         "set plugin.cassandra.user and plugin.cassandra.password",
     ),
-    Advice("AuthenticationFailed", "", "check plugin.cassandra.user and plugin.cassandra.password"),
-    Advice(
+    FailureAdvice(
+        "AuthenticationFailed", "", "check plugin.cassandra.user and plugin.cassandra.password"
+    ),
+    FailureAdvice(
         _TLS,
         "EOF occurred",
         "it requires a certificate: set plugin.cassandra.tls.cert and plugin.cassandra.tls.key;"
         " if they are set, " + _UNTRUSTED,
     ),
-    Advice(_TLS, "", "check plugin.cassandra.tls.*"),
-    Advice(
+    FailureAdvice(_TLS, "", "check plugin.cassandra.tls.*"),
+    FailureAdvice(
         "Unauthorized",
         "no CREATE permission",
         "have an administrator make keyspace {keyspace} and its tables (`kip30 config --ddl`"
         " prints how), or grant the role CREATE ON ALL KEYSPACES",
     ),
-    Advice("Unauthorized", "", "grant the role SELECT and MODIFY on keyspace {keyspace}"),
-    Advice(
+    FailureAdvice("Unauthorized", "", "grant the role SELECT and MODIFY on keyspace {keyspace}"),
+    FailureAdvice(
         "InvalidRequest",
         "Undefined column",
         "the tables are not those of this version of kip30: use another keyspace",
     ),
-    Advice(
+    FailureAdvice(
         "InvalidRequest",
         "unconfigured table",
         "make the tables of keyspace {keyspace} (`kip30 config --ddl` prints how), or set"
         " plugin.cassandra.create=true",
     ),
-    Advice(
+    FailureAdvice(
         "ConfigurationException", "", "check plugin.cassandra.replication, and its data centres"
     ),
-    Advice(
+    FailureAdvice(
         "Unavailable",
         "",
         "more nodes must be up to hold a quorum of the copies of keyspace {keyspace}:"
         " start them, or lower its replication",
     ),
-    Advice(
+    FailureAdvice(
         "ReadFailure",
         "READ_TOO_MANY_TOMBSTONES",
         _DELETIONS,
     ),
-    Advice(
+    FailureAdvice(
         "ReadFailure",
         "UNKNOWN from",
         "the log of that node has the reason. If it mentions tombstones, " + _DELETIONS,
     ),
-    Advice(
+    FailureAdvice(
         "ReadFailure",
         "INCOMPATIBLE_SCHEMA",
         "nodes do not agree on the tables: `nodetool describecluster` shows whether that passes",

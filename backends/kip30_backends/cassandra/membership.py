@@ -14,14 +14,14 @@ from kip30.errors import UnavailableError
 from kip30_backends.cassandra.calls import Answer, Calls
 from kip30_backends.cassandra.claims import Claims
 from kip30_backends.cassandra.client.connections import Statement
-from kip30_backends.cassandra.session import ClaimRow, Holding
-from kip30_backends.cassandra.tombstone_folding import Folds
+from kip30_backends.cassandra.session import ClaimRow, HeldClaim
+from kip30_backends.cassandra.tombstone_folding import FoldingQueue
 
 # Of a row found, not written now: too old to be valid before it is renewed.
 _LONG_AGO = float("-inf")
 
 
-class _Bid(NamedTuple):
+class _ClaimRequest(NamedTuple):
     """The id to claim, and the deadline of the claim."""
 
     claim_row: ClaimRow
@@ -39,7 +39,7 @@ class CassandraMembership(MembershipDriver):
     # A renewal writes the row again, if it exists.
     removal_ends_lease = True
 
-    def __init__(self, calls: Calls, claims: Claims, folds: Folds) -> None:
+    def __init__(self, calls: Calls, claims: Claims, folds: FoldingQueue) -> None:
         """Keep members under the session of *claims*."""
         self._calls = calls
         self._folds = folds
@@ -48,8 +48,10 @@ class CassandraMembership(MembershipDriver):
     @override
     def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
         self._calls.gate.check()
-        bid = _Bid(ClaimRow("members", group, member_id), nonce, data, self._calls.until())
-        return begun(self._claimed(bid))
+        wanted = _ClaimRequest(
+            ClaimRow("members", group, member_id), nonce, data, self._calls.until()
+        )
+        return begun(self._claimed(wanted))
 
     @override
     def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
@@ -67,89 +69,97 @@ class CassandraMembership(MembershipDriver):
             raise refusals.not_member(group, claim.name)
         return replaced
 
-    def _claimed(self, bid: _Bid) -> Steps[Claim]:
+    def _claimed(self, wanted: _ClaimRequest) -> Steps[Claim]:
         claim: Claim | None = None
         # A turn for each attempt: renewals of the same group do not wait until this claim succeeds.
         while claim is None:
             claim = yield self._claims.in_turn(
-                bid.claim_row.place, lambda until: self._attempt(bid, until), bid.until
+                wanted.claim_row.place, lambda until: self._attempt(wanted, until), wanted.until
             )
         return claim
 
-    def _attempt(self, bid: _Bid, until: float) -> Steps[Claim | None]:
-        again = self._claims.held_already(bid.claim_row, bid.nonce)
+    def _attempt(self, wanted: _ClaimRequest, until: float) -> Steps[Claim | None]:
+        again = self._claims.held_already(wanted.claim_row, wanted.nonce)
         if again is not None:
             return again
         self._claims.sessions.current()
-        return (yield from self._claim(bid._replace(until=until)))
+        return (yield from self._claim(wanted._replace(until=until)))
 
-    def _claim(self, bid: _Bid) -> Steps[Claim | None]:
+    def _claim(self, wanted: _ClaimRequest) -> Steps[Claim | None]:
         """Insert a row unless it exists; None if the claim must be retried.
 
         Its version is a revision of the partition, so that it is greater than that of any row
         before it, and an attempt that arrives late is refused.
         """
-        if time.monotonic() >= bid.until:
+        if time.monotonic() >= wanted.until:
             raise UnavailableError(
-                f"gave up claiming {bid.claim_row.name!r} in {bid.claim_row.scope!r}: other clients"
-                " keep writing the group; nothing was claimed"
+                f"gave up claiming {wanted.claim_row.name!r} in {wanted.claim_row.scope!r}:"
+                " other clients keep writing the group; nothing was claimed"
             )
         calls, claims = self._calls, self._claims
-        sent_at, rev = claims.now(), calls.revisions.next(bid.claim_row.place)
-        advance = self._advanced_to(bid, rev)
-        insert = claims.table.insert(bid.claim_row, bid.entry(rev), calls.revisions.next())
-        answer = yield from calls.write(calls.statements.batch([advance, insert]), bid.until)
+        sent_at, rev = claims.now(), calls.revisions.next(wanted.claim_row.place)
+        advance = self._advanced_to(wanted, rev)
+        insert = claims.table.insert(wanted.claim_row, wanted.entry(rev), calls.revisions.next())
+        answer = yield from calls.write(calls.statements.batch([advance, insert]), wanted.until)
         if answer.applied:
             # Each row that is written expires.
-            self._folds.noted("members", bid.claim_row.scope, 1)
-            return (yield from self._taken(bid, rev, sent_at))
-        return (yield from self._refused(bid, rev, sent_at, answer))
+            self._folds.noted("members", wanted.claim_row.scope, 1)
+            return (yield from self._taken(wanted, rev, sent_at))
+        return (yield from self._refused(wanted, rev, sent_at, answer))
 
-    def _refused(self, bid: _Bid, rev: int, sent_at: float, answer: Answer) -> Steps[Claim | None]:
+    def _refused(
+        self, wanted: _ClaimRequest, rev: int, sent_at: float, answer: Answer
+    ) -> Steps[Claim | None]:
         """Continue from the state found: this client's row, another client's, or none."""
         met = answer.rows[0]
         found = next((row for row in answer.rows if row.get("nonce")), None)
         if found is None:
-            return (yield from self._prepared(bid, rev, answer))
-        if (yield from self._claims.cleared(found["nonce"], found["version"], bid.until)):
+            return (yield from self._prepared(wanted, rev, answer))
+        if (yield from self._claims.cleared(found["nonce"], found["version"], wanted.until)):
             return None
-        if found["nonce"] == bid.nonce:
+        if found["nonce"] == wanted.nonce:
             version: int = found["version"]
-            return (yield from self._taken(bid, version, sent_at if version == rev else _LONG_AGO))
+            return (
+                yield from self._taken(wanted, version, sent_at if version == rev else _LONG_AGO)
+            )
         never_done = answer.is_sure or (met.get("rev") or 0) >= rev
-        if never_done or (yield from self._barred(bid, rev)):
-            raise refusals.member_exists(bid.claim_row.scope, bid.claim_row.name)
-        return (yield from self._claim(bid))
+        if never_done or (yield from self._barred(wanted, rev)):
+            raise refusals.member_exists(wanted.claim_row.scope, wanted.claim_row.name)
+        return (yield from self._claim(wanted))
 
-    def _barred(self, bid: _Bid, rev: int) -> Steps[bool]:
+    def _barred(self, wanted: _ClaimRequest, rev: int) -> Steps[bool]:
         """Let an unanswered attempt under *rev* no longer succeed; false if it has succeeded.
 
         Then its row is found by another claim, to be made at once, in the same turn.
         """
         with settling():
-            bar = self._advanced_to(bid, rev)
-            return (yield from self._calls.write(bar, bid.until)).applied
+            bar = self._advanced_to(wanted, rev)
+            return (yield from self._calls.write(bar, wanted.until)).applied
 
-    def _advanced_to(self, bid: _Bid, rev: int) -> Statement:
+    def _advanced_to(self, wanted: _ClaimRequest, rev: int) -> Statement:
         calls = self._calls
-        return calls.statements.bind("advance_members", rev, calls.root, bid.claim_row.scope, rev)
+        return calls.statements.bind(
+            "advance_members", rev, calls.root, wanted.claim_row.scope, rev
+        )
 
-    def _taken(self, bid: _Bid, version: int, sent_at: float) -> Steps[Claim | None]:
-        return self._claims.taken(Holding(bid.claim_row, bid.entry(version), sent_at), bid.until)
+    def _taken(self, wanted: _ClaimRequest, version: int, sent_at: float) -> Steps[Claim | None]:
+        return self._claims.taken(
+            HeldClaim(wanted.claim_row, wanted.entry(version), sent_at), wanted.until
+        )
 
-    def _prepared(self, bid: _Bid, rev: int, answer: Answer) -> Steps[Claim | None]:
+    def _prepared(self, wanted: _ClaimRequest, rev: int, answer: Answer) -> Steps[Claim | None]:
         """Prepare a revision above the one found; if there is none, begin the partition.
 
         That also lets an unanswered attempt succeed.
         """
         calls, met = self._calls, answer.rows[0].get("rev")
         if met is not None:
-            calls.revisions.observe(bid.claim_row.place, met)
+            calls.revisions.observe(wanted.claim_row.place, met)
             return None
-        begin = calls.statements.bind("begin_members", calls.root, bid.claim_row.scope)
+        begin = calls.statements.bind("begin_members", calls.root, wanted.claim_row.scope)
         if answer.is_sure:
-            yield from calls.write(begin, bid.until)
+            yield from calls.write(begin, wanted.until)
             return None
         with settling():
-            yield from calls.write(begin, bid.until)
-        return None if (yield from self._barred(bid, rev)) else (yield from self._claim(bid))
+            yield from calls.write(begin, wanted.until)
+        return None if (yield from self._barred(wanted, rev)) else (yield from self._claim(wanted))

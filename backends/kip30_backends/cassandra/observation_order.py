@@ -18,7 +18,7 @@ from kip30.driver.records import Entry, Target
 from kip30.errors import StoreError
 
 
-class Orders:
+class AnswerOrder:
     """Puts answers in order. Thread-safe.
 
     Attributes:
@@ -40,7 +40,7 @@ class Orders:
         return order
 
 
-class _Overlap:
+class _TargetReads:
     """The reads of one target that are under way, and the results of other reads meanwhile."""
 
     __slots__ = ("answered_at", "changed_at", "entries", "under_way")
@@ -53,16 +53,16 @@ class _Overlap:
         self.answered_at = self.changed_at = -1
 
 
-class Overlaps:
+class OverlappingReads:
     """Compares reads of one target that are under way at the same time. Thread-safe.
 
     Nothing is kept of a target while no read of it is under way.
     """
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: AnswerOrder) -> None:
         """Take the orders of moments from *orders*."""
         self._orders = orders
-        self._overlaps: dict[Target, _Overlap] = {}
+        self._overlaps: dict[Target, _TargetReads] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class Overlaps:
         with self._lock:
             overlap = self._overlaps.get(target)
             if overlap is None:
-                overlap = self._overlaps[target] = _Overlap()
+                overlap = self._overlaps[target] = _TargetReads()
             overlap.under_way += 1
 
     def end(self, target: Target) -> None:

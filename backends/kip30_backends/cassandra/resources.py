@@ -21,10 +21,10 @@ from kip30.errors import Kip30Error, StoreError, UnavailableError
 from kip30_backends.cassandra import schema
 from kip30_backends.cassandra.calls import (
     Answer,
-    Ask,
     Calls,
     ClusterNodes,
     RequestContext,
+    TypedRequest,
     acknowledged,
 )
 from kip30_backends.cassandra.claims import Claims
@@ -39,8 +39,8 @@ from kip30_backends.cassandra.client.connections import (
 )
 from kip30_backends.cassandra.errors import LATE, NEVER_SENT, Failure, is_missing, translate
 from kip30_backends.cassandra.settings import CassandraSettings
-from kip30_backends.cassandra.target_states import ResurrectedRows, States
-from kip30_backends.cassandra.tombstone_folding import Folds
+from kip30_backends.cassandra.target_states import ResurrectedRows, TargetStates
+from kip30_backends.cassandra.tombstone_folding import FoldingQueue
 from kip30_backends.cassandra.watch import Watches
 
 _log = logging.getLogger(__name__)
@@ -285,8 +285,8 @@ class Resources:
             self._cluster.close(0)
             raise
         self.claims = Claims(context, self.calls, self._interval)
-        self.folds = Folds(self.calls, self.connections, settings.keyspace)
-        self.states = States(self.calls, self.folds)
+        self.folds = FoldingQueue(self.calls, self.connections, settings.keyspace)
+        self.states = TargetStates(self.calls, self.folds)
         resurrected = partial(ResurrectedRows, context.clock, context.session_timeout_seconds)
         self.watches = Watches(self.states, self.calls, settings.pull_seconds, resurrected)
 
@@ -297,7 +297,7 @@ class Resources:
             StoreError: Their clocks are too far apart.
         """
         statement = self.calls.statements.bind("describe")
-        row = self.calls.send(Ask(statement, _only)).result()
+        row = self.calls.send(TypedRequest(statement, _only)).result()
         return {
             "version": f"Cassandra {row['release_version']}",
             "cluster": row["cluster_name"],
@@ -358,7 +358,7 @@ class Resources:
         """
         until = time.monotonic() + seconds
         for prepared in (self.calls.statements.bind, self.calls.statements.poll):
-            ask = Ask(prepared("read_rev", self.calls.root, ""), acknowledged)
+            ask = TypedRequest(prepared("read_rev", self.calls.root, ""), acknowledged)
             self.calls.send(ask, until).result()
 
     def _repair(self, then: Callable[[], None]) -> None:

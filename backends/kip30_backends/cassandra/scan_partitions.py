@@ -91,21 +91,21 @@ class ScanBound(NamedTuple):
         return self.ring, len(scope), scope
 
 
-class Run(NamedTuple):
+class RowRange(NamedTuple):
     """The rows after *after*, up to and including *until*. None: the beginning, and the end."""
 
     after: ScanBound | None = None
     until: ScanBound | None = None
 
     @classmethod
-    def of(cls, after: Sequence[Any] | None, until: Sequence[Any] | None) -> "Run":
+    def of(cls, after: Sequence[Any] | None, until: Sequence[Any] | None) -> "RowRange":
         """Return the run whose ends JSON has made lists."""
         return cls(
             None if after is None else ScanBound(*after),
             None if until is None else ScanBound(*until),
         )
 
-    def part(self, place: ScanBound) -> "Part | None":
+    def part(self, place: ScanBound) -> "PartitionSlice | None":
         """Return the part of this run in the partition at *place*, if any."""
         after, until, order = self.after, self.until, place.order()
         is_first, is_last = _is_at(after, order), _is_at(until, order)
@@ -113,7 +113,7 @@ class Run(NamedTuple):
             return None
         if until is not None and order > until.order():
             return None
-        return Part(
+        return PartitionSlice(
             place.scope,
             after.row if after is not None and is_first else None,
             until.row if until is not None and is_last else None,
@@ -124,7 +124,7 @@ def _is_at(place: ScanBound | None, order: tuple[int, int, bytes]) -> bool:
     return place is not None and place.order() == order
 
 
-class Part(NamedTuple):
+class PartitionSlice(NamedTuple):
     """The rows of a partition after *after*, up to and including *until*; None: all."""
 
     scope: str
@@ -160,7 +160,7 @@ class Partitions:
         self._inside = inside
         self._statements: Statements = calls.prepare(_cql(table, calls.keyspace))
 
-    def places(self, run: Run) -> Iterator[Sequence[tuple[ScanBound, int | None]]]:
+    def places(self, run: RowRange) -> Iterator[Sequence[tuple[ScanBound, int | None]]]:
         """Yield the partitions of *run*, and their growing numbers, in batches."""
         scope, number = self._table.scope, self._table.number
         first = FIRST if run.after is None else run.after.ring
@@ -176,17 +176,17 @@ class Partitions:
         """Return the greatest version of any write; 0 if there was none."""
         if self._table.number != "rev":
             return 0
-        found = chain.from_iterable(self.places(Run()))
+        found = chain.from_iterable(self.places(RowRange()))
         return max((number or 0 for _, number in found), default=0)
 
-    def rows(self, run: Run, limit: Callable[[], int]) -> Iterator[Sequence[Row]]:
+    def rows(self, run: RowRange, limit: Callable[[], int]) -> Iterator[Sequence[Row]]:
         """Yield the rows of *run* in batches of *limit*; one may have only static columns."""
         parts = (run.part(place) for found in self.places(run) for place, _ in found)
         yield from self._read("rows", filter(None, parts), limit)
 
     def tallies(self, rows: int) -> Iterator[PartitionSize]:
         """Count all partitions, in order, and cut each after every *rows* rows."""
-        for found in self.places(Run()):
+        for found in self.places(RowRange()):
             places = iter(place for place, _ in found)
             while some := list(islice(places, _AT_ONCE)):
                 yield from self._counted(some, rows)
@@ -194,7 +194,9 @@ class Partitions:
     def _counted(self, places: Sequence[ScanBound], rows: int) -> Iterator[PartitionSize]:
         counts, cuts = Counter[str](), defaultdict[str, list[Any]](list)
         scope, name, is_one = self._table.scope, self._table.row, self._table.is_one
-        read = self._read("names", (Part(place.scope) for place in places), lambda: _NAMES)
+        read = self._read(
+            "names", (PartitionSlice(place.scope) for place in places), lambda: _NAMES
+        )
         for row in chain.from_iterable(read):
             if row[name] is None and not is_one:
                 continue
@@ -205,7 +207,7 @@ class Partitions:
             yield PartitionSize(place, counts[place.scope], cuts[place.scope])
 
     def _read(
-        self, what: str, parts: Iterable[Part], limit: Callable[[], int]
+        self, what: str, parts: Iterable[PartitionSlice], limit: Callable[[], int]
     ) -> Iterator[Sequence[Row]]:
         """Read *parts*; whole ones together, in one request."""
         for is_whole, some in groupby(parts, lambda part: part.is_whole):
@@ -228,10 +230,10 @@ class Partitions:
             last = found[-1]
             scopes = scopes - {row[scope] for row in found}
             if last[name] is not None and not self._table.is_one:
-                yield from self._read_part(what, Part(last[scope], last[name]), limit)
+                yield from self._read_part(what, PartitionSlice(last[scope], last[name]), limit)
 
     def _read_part(
-        self, what: str, part: Part, limit: Callable[[], int]
+        self, what: str, part: PartitionSlice, limit: Callable[[], int]
     ) -> Iterator[Sequence[Row]]:
         after = self._table.least if part.after is None else part.after
         while True:
@@ -277,7 +279,7 @@ def _cql(table: TableColumns, keyspace: str) -> dict[str, str]:
     }
 
 
-def cut(tallies: Iterable[PartitionSize], rows: int) -> Iterator[tuple[Run, int]]:
+def cut(tallies: Iterable[PartitionSize], rows: int) -> Iterator[tuple[RowRange, int]]:
     """Yield runs that follow each other, and how many rows each has: *rows*, or fewer.
 
     The last one has no end. A partition without rows has no run of its own.
@@ -287,16 +289,16 @@ def cut(tallies: Iterable[PartitionSize], rows: int) -> Iterator[tuple[Run, int]
     size = 0
     for place, count, ends in tallies:
         if size and size + count > rows:
-            yield Run(start, end), size
+            yield RowRange(start, end), size
             start, size = end, 0
         for row in ends:
             end = place._replace(row=row)
-            yield Run(start, end), rows
+            yield RowRange(start, end), rows
             start = end
         size += count - rows * len(ends)
         end = place
     if size:
-        yield Run(start), size
+        yield RowRange(start), size
 
 
 _Convert = Callable[[Sequence[Row]], Page]
@@ -339,7 +341,7 @@ class KeptTables:
         if name not in self._kept:
             return
         kept, size = self._kept[name], PageSize()
-        for found in kept.partitions.rows(Run.of(*places), lambda: size.rows):
+        for found in kept.partitions.rows(RowRange.of(*places), lambda: size.rows):
             page = kept.convert(found)
             size.adapt(page)
             if page.keys or page.rejected:

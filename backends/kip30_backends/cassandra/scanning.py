@@ -37,7 +37,7 @@ from kip30.driver.scanning import (
 )
 from kip30.driver.scanning import Row as Record
 from kip30.errors import ClosedError, PositionLostError, StoreError, UnsupportedError
-from kip30_backends.cassandra.calls import Ask, Calls, rows_of
+from kip30_backends.cassandra.calls import Calls, TypedRequest, rows_of
 from kip30_backends.cassandra.client.connections import (
     FIRST,
     LAST,
@@ -117,7 +117,7 @@ class ScanCalls:
 
     def ask(self, statement: Statement) -> Sequence[Row]:
         """Return the rows that *statement* finds."""
-        asked = self._calls.send(Ask(statement, rows_of))
+        asked = self._calls.send(TypedRequest(statement, rows_of))
         try:
             return asked.result()
         finally:

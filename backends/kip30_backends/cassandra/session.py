@@ -106,7 +106,7 @@ class ClaimStatements:
 
 
 @dataclass(eq=False, slots=True)
-class Holding:
+class HeldClaim:
     """A claim that this client holds.
 
     Attributes:
@@ -145,12 +145,12 @@ class Holding:
 _MOST = 50
 _MOST_BYTES = 256 * 1024
 
-ClaimBatch = Sequence[Holding]
+ClaimBatch = Sequence[HeldClaim]
 Renew = Callable[[ClaimBatch], Future[ClaimBatch]]
 """Renews a batch; its future has what was found to be gone."""
 
 
-def renewal_batches(held: Iterable[Holding]) -> list[ClaimBatch]:
+def renewal_batches(held: Iterable[HeldClaim]) -> list[ClaimBatch]:
     """Return batches that one statement each can renew, the longest unrenewed first."""
     by_place = groupby(
         sorted(held, key=lambda one: one.claim_row.place), lambda one: one.claim_row.place
@@ -179,7 +179,7 @@ def renew_all(
     return all_of(renewals)
 
 
-def _fitting(holdings: Iterable[Holding]) -> Iterator[ClaimBatch]:
+def _fitting(holdings: Iterable[HeldClaim]) -> Iterator[ClaimBatch]:
     """Yield *holdings* of one place in batches, each of holdings of about the same age."""
     by_age = sorted(holdings, key=attrgetter("sent_at"))
     return parts(by_age, lambda one: len(one.entry.data), most=_MOST, most_bytes=_MOST_BYTES)
@@ -206,9 +206,9 @@ class Session:
         """Start without claims."""
         self.lease = lease
         self.since = since
-        self.holdings: dict[tuple[str, ...], Holding] = {}
+        self.holdings: dict[tuple[str, ...], HeldClaim] = {}
 
-    def has(self, holding: Holding) -> bool:
+    def has(self, holding: HeldClaim) -> bool:
         """Return whether this very *holding* is held."""
         return self.holdings.get(holding.claim_row.row) is holding
 
@@ -252,7 +252,7 @@ class Sessions:
         self._timer.after(self._interval, partial(self._round, session))
         return session
 
-    def find(self, claim_row: ClaimRow, nonce: str) -> tuple[Session, Holding] | None:
+    def find(self, claim_row: ClaimRow, nonce: str) -> tuple[Session, HeldClaim] | None:
         """Return what *claim_row* is held by under *nonce*, if the session is good."""
         session = self._session
         if session is None or not session.lease.is_valid():
@@ -260,7 +260,7 @@ class Sessions:
         holding = session.holdings.get(claim_row.row)
         return (session, holding) if holding and holding.entry.nonce == nonce else None
 
-    def former(self, nonce: str, version: int) -> Holding | None:
+    def former(self, nonce: str, version: int) -> HeldClaim | None:
         """Return what an ended session held, whose holder no longer believes in it.
 
         A claim of the present session may have the same *nonce*, but never the same *version*
@@ -269,7 +269,7 @@ class Sessions:
         """
         return next((one for one in self._left() if one.may_be(nonce, version)), None)
 
-    def holds(self, session: Session, holding: Holding) -> bool:
+    def holds(self, session: Session, holding: HeldClaim) -> bool:
         """Add *holding* to *session*; false if it must be renewed before that is safe.
 
         Its row may be older than the renewal that the lease is dated from, or the session may have
@@ -281,7 +281,7 @@ class Sessions:
             session.holdings[holding.claim_row.row] = holding
             return True
 
-    def forget(self, holding: Holding) -> None:
+    def forget(self, holding: HeldClaim) -> None:
         """Stop renewing *holding*."""
         session = self._session
         if session is not None:
@@ -289,7 +289,7 @@ class Sessions:
                 if session.has(holding):
                     del session.holdings[holding.claim_row.row]
 
-    def held(self) -> list[Holding]:
+    def held(self) -> list[HeldClaim]:
         """Return all claims."""
         session = self._session
         if session is None:
@@ -297,24 +297,24 @@ class Sessions:
         with self._lock:
             return list(session.holdings.values())
 
-    def is_held(self, holding: Holding) -> bool:
+    def is_held(self, holding: HeldClaim) -> bool:
         """Return whether *holding* is to be renewed."""
         session = self._session
         return session is not None and session.lease.end_reason is None and session.has(holding)
 
-    def close(self) -> tuple[list[Holding], list[Holding]]:
+    def close(self) -> tuple[list[HeldClaim], list[HeldClaim]]:
         """End the lease for good; return its claims, and what ended sessions may have left."""
         with self._lock:
             self._closed = True
             session, self._session = self._session, None
-        held = dict[tuple[str, ...], Holding]()
+        held = dict[tuple[str, ...], HeldClaim]()
         if session is not None:
             session.lease.end("closed")
             held = session.holdings
         left = {one.claim_row.row: one for one in self._left()}
         return list(held.values()), [left[row] for row in left.keys() - held.keys()]
 
-    def _left(self) -> list[Holding]:
+    def _left(self) -> list[HeldClaim]:
         """Return what ended sessions held, the oldest first, but no leader whose work goes on."""
         with self._lock:
             former = sorted(self._former, key=attrgetter("since"))

@@ -24,12 +24,12 @@ from kip30.driver.kit.operation import Steps, begun, settling
 from kip30.driver.records import Condition, Entry, Fence, NamePage, Version, Write, new_nonce
 from kip30.errors import DefiniteError, StoreError, UnavailableError
 from kip30.names import Key
-from kip30_backends.cassandra.calls import Answer, Ask, Calls
+from kip30_backends.cassandra.calls import Answer, Calls, TypedRequest
 from kip30_backends.cassandra.client.connections import Row, Statement
 from kip30_backends.cassandra.election import Fences, height
 from kip30_backends.cassandra.partition_queue import PartitionQueues
 from kip30_backends.cassandra.target_states import MOST, checked, entries_of
-from kip30_backends.cassandra.tombstone_folding import SIGNED_SECONDS, Folds, Partition
+from kip30_backends.cassandra.tombstone_folding import SIGNED_SECONDS, FoldingQueue, Partition
 
 _MOST = 100
 _MOST_BYTES = 512 * 1024
@@ -57,7 +57,7 @@ class QueuedWrite:
 class BatchedWrites:
     """Does writes, partition by partition. Thread-safe."""
 
-    def __init__(self, calls: Calls, fences: Fences, folds: Folds) -> None:
+    def __init__(self, calls: Calls, fences: Fences, folds: FoldingQueue) -> None:
         """Send with *calls*; report deletions to *folds*."""
         self._calls = calls
         self._fences = fences
@@ -351,7 +351,7 @@ class BatchedReads:
                 _answer(queued, entries)
             return ()
 
-        return self._calls.send(Ask(statement, tell), until)
+        return self._calls.send(TypedRequest(statement, tell), until)
 
 
 def _answer(queued: QueuedRead, entries: Mapping[str, Entry]) -> None:
@@ -379,7 +379,7 @@ _Part = tuple[str, list[str]]
 class CassandraStorage(StorageDriver):
     """Keys and their values."""
 
-    def __init__(self, calls: Calls, fences: Fences, folds: Folds) -> None:
+    def __init__(self, calls: Calls, fences: Fences, folds: FoldingQueue) -> None:
         """Keep records with *calls*."""
         self._calls = calls
         self._folds = folds
@@ -411,7 +411,7 @@ class CassandraStorage(StorageDriver):
             "list_names", self._calls.root, namespace, after, limit
         )
         until = self._calls.until()
-        ask = Ask(statement, partial(_names, limit), scans=True)
+        ask = TypedRequest(statement, partial(_names, limit), scans=True)
         place, read = Partition("records", namespace), partial(self._calls.send, ask, until)
         return begun(self._folds.retried_after_folding(place, read, until))
 

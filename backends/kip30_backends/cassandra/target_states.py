@@ -23,11 +23,11 @@ from kip30.driver.kit.futures import all_of, fail, mapped, succeed
 from kip30.driver.kit.operation import Steps, begun
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.errors import StoreError
-from kip30_backends.cassandra.calls import Answer, Ask, Calls, itself
+from kip30_backends.cassandra.calls import Answer, Calls, TypedRequest, itself
 from kip30_backends.cassandra.client.connections import Row, Statement
-from kip30_backends.cassandra.observation_order import Overlaps
+from kip30_backends.cassandra.observation_order import OverlappingReads
 from kip30_backends.cassandra.serial_reads import SerialReads
-from kip30_backends.cassandra.tombstone_folding import Folds, Partition
+from kip30_backends.cassandra.tombstone_folding import FoldingQueue, Partition
 
 _NO_VERSION = Version(0)
 MOST = 100
@@ -227,14 +227,14 @@ class Revision(NamedTuple):
     names: str
 
 
-class States:
+class TargetStates:
     """The targets of one namespace of the configuration."""
 
-    def __init__(self, calls: Calls, folds: Folds) -> None:
+    def __init__(self, calls: Calls, folds: FoldingQueue) -> None:
         """Read with *calls*; *folds* folds partitions that cannot be read."""
         self._calls = calls
         self._folds = folds
-        self._overlaps = Overlaps(calls.orders)
+        self._overlaps = OverlappingReads(calls.orders)
         self._reads = SerialReads(partial(self._scanned, number=calls.orders.stamp, surely=True))
         self._services = SharedReads(calls, "read_leaders", "read_many_leaders", "service")
         self._revisions = SharedReads(calls, "read_rev", "read_revs", "namespace")
@@ -280,7 +280,9 @@ class States:
         """Read *target*, by itself; if deletions make that fail, again once they are folded."""
         table, until = _SCANNED.get(target.kind), self._calls.until()
         statement = self._reading(surely=surely)(_READS[target.kind], *self._where(target))
-        ask = partial(self._calls.send, Ask(statement, itself, scans=table is not None), until)
+        ask = partial(
+            self._calls.send, TypedRequest(statement, itself, scans=table is not None), until
+        )
         read = partial(self._look, target, ask, number)
         if table is None:
             return read()
@@ -316,14 +318,14 @@ class States:
         """Return the existing records, as `poll` does, of up to `MOST` *names*."""
         where = (self._calls.root, namespace, sorted(names))
         statement = self._reading(surely=surely)("read_records", *where)
-        return self._calls.send(Ask(statement, entries_of))
+        return self._calls.send(TypedRequest(statement, entries_of))
 
     def revision(self, namespace: str, *, with_names: bool) -> Future[Revision]:
         """Return the marks of writes of records of *namespace*; those of its names if asked."""
         if not with_names:
             return mapped(self._revisions.read(namespace), _revision)
         statement = self._calls.statements.poll("read_rev", self._calls.root, namespace)
-        return self._calls.send(Ask(statement, _revision))
+        return self._calls.send(TypedRequest(statement, _revision))
 
     def _reading(self, *, surely: bool) -> Callable[..., Statement]:
         return self._calls.statements.bind if surely else self._calls.statements.poll

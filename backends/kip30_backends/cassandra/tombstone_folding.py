@@ -27,7 +27,7 @@ from kip30.driver.kit.futures import fail, succeed
 from kip30.driver.kit.operation import Steps
 from kip30.driver.kit.thread_start import started
 from kip30.driver.records import new_nonce
-from kip30_backends.cassandra.calls import Ask, Calls, acknowledged, rows_of
+from kip30_backends.cassandra.calls import Calls, TypedRequest, acknowledged, rows_of
 from kip30_backends.cassandra.client.connections import (
     ClusterConnections,
     Row,
@@ -111,7 +111,7 @@ def statements(table: str, keyspace: str) -> dict[str, str]:
     return {name: Template(cql).substitute(words, **parts) for name, cql in some.items()}
 
 
-class Folding:
+class PartitionFolding:
     """The folding of one partition. Each request waits for the one before."""
 
     def __init__(self, calls: Calls, statements: Statements, place: Partition) -> None:
@@ -188,10 +188,10 @@ class Folding:
 
     def _read(self, name: str, *values: Any) -> Sequence[Row]:
         statement = self._statements.bind(name, *self._where, *values)
-        return self._calls.send(Ask(statement, rows_of, scans=True)).result()
+        return self._calls.send(TypedRequest(statement, rows_of, scans=True)).result()
 
     def _send(self, statement: Statement) -> None:
-        self._calls.send(Ask(statement, acknowledged, writes=True)).result()
+        self._calls.send(TypedRequest(statement, acknowledged, writes=True)).result()
 
     @property
     def _where(self) -> tuple[str, str]:
@@ -207,7 +207,7 @@ so it does not matter among how many clients they are divided."""
 _log = logging.getLogger(__name__)
 
 
-class Folds:
+class FoldingQueue:
     """Folds partitions, one after the other, on a thread that runs while there are any."""
 
     def __init__(self, calls: Calls, connections: ClusterConnections, keyspace: str) -> None:
@@ -284,7 +284,7 @@ class Folds:
 
     def _fold(self, place: Partition) -> None:
         try:
-            rows = Folding(self._calls, self._about(place.table), place).fold()
+            rows = PartitionFolding(self._calls, self._about(place.table), place).fold()
         except Exception as error:  # noqa: BLE001  the driver raises what it likes
             _log.info("deletions in %s %r were not folded: %s", *place, error)
         else:

@@ -21,13 +21,13 @@ from kip30.driver.records import Entry, Kind, Snapshot, Target
 from kip30.errors import AuthenticationError, ClosedError, StoreError
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.errors import closed
-from kip30_backends.cassandra.observation_order import Orders
+from kip30_backends.cassandra.observation_order import AnswerOrder
 from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
 from kip30_backends.cassandra.target_states import (
     MOST,
     ResurrectedRows,
     Revision,
-    States,
+    TargetStates,
     snapshot,
 )
 
@@ -51,7 +51,7 @@ class Watcher(Protocol):
         ...
 
 
-class Rhythm(NamedTuple):
+class PollTiming(NamedTuple):
     """Timing of polls: *seconds* after each poll; *limiter* bounds how many polls run at a time."""
 
     timer: Timer
@@ -62,7 +62,7 @@ class Rhythm(NamedTuple):
 class Poll:
     """Polls one place while it has watchers. Thread-safe."""
 
-    def __init__(self, rhythm: Rhythm) -> None:
+    def __init__(self, rhythm: PollTiming) -> None:
         """Poll in that *rhythm*, and sooner after a change or for a new watcher."""
         self._rhythm = rhythm
         # All of these but _warned are written under the lock.
@@ -141,7 +141,7 @@ class WholePoll(Poll):
     """Reads a group or a service, whose records may expire without changing a mark."""
 
     def __init__(
-        self, target: Target, states: States, rhythm: Rhythm, resurrected: ResurrectedRows
+        self, target: Target, states: TargetStates, rhythm: PollTiming, resurrected: ResurrectedRows
     ) -> None:
         """Read *target* from *states*, without the rows that *resurrected* leaves out."""
         super().__init__(rhythm)
@@ -156,7 +156,7 @@ class WholePoll(Poll):
         return bool([one for one in watchers if one.take(snapshot)])
 
 
-class _Track:
+class _PolledKind:
     """Watchers of one kind, and the mark that changes with what they watch.
 
     A write may be decided, but known to few nodes: a poll may then read its mark from one of them,
@@ -193,12 +193,12 @@ class _Track:
 class NamespacePoll(Poll):
     """Reads the marks of a namespace: one changes with every write, one with its names."""
 
-    def __init__(self, namespace: str, states: States, rhythm: Rhythm) -> None:
+    def __init__(self, namespace: str, states: TargetStates, rhythm: PollTiming) -> None:
         """Read *namespace* from *states*."""
         super().__init__(rhythm)
         self._namespace = namespace
         self._states = states
-        self._tracks = dict[Kind, _Track]()
+        self._tracks = dict[Kind, _PolledKind]()
 
     @override
     def look(self, watchers: Sequence[Watcher]) -> Steps[bool]:
@@ -235,14 +235,14 @@ class NamespacePoll(Poll):
         news: list[bool] = yield gathered(catching_up)
         return any(news)
 
-    def _track(self, kind: Kind, watchers: Sequence[Watcher]) -> _Track:
+    def _track(self, kind: Kind, watchers: Sequence[Watcher]) -> _PolledKind:
         if not watchers:
             self._tracks.pop(kind, None)  # without watchers, nothing is settled
-            return _Track()
-        return self._tracks.setdefault(kind, _Track())
+            return _PolledKind()
+        return self._tracks.setdefault(kind, _PolledKind())
 
     def _caught_up(
-        self, track: _Track, mark: str, reads: Sequence[Future[bool | None]]
+        self, track: _PolledKind, mark: str, reads: Sequence[Future[bool | None]]
     ) -> Steps[bool]:
         """Return whether anything was new, once *reads* have delivered the state of *mark*."""
         outcomes: list[bool | None] = yield gathered(reads)
@@ -300,7 +300,7 @@ class CassandraWatch(WatchHandle):
         self,
         target: Target,
         sink: Sink,
-        orders: Orders,
+        orders: AnswerOrder,
         forget: Callable[["CassandraWatch"], None],
     ) -> None:
         """Deliver *target* to *sink*; call *forget* in the end."""
@@ -331,7 +331,7 @@ class Watches:
 
     def __init__(
         self,
-        states: States,
+        states: TargetStates,
         calls: Calls,
         seconds: float,
         resurrected: Callable[[], ResurrectedRows],
@@ -340,8 +340,8 @@ class Watches:
         self._states = states
         self._calls = calls
         self._resurrected = resurrected
-        self._rhythm = Rhythm(calls.timer, ConcurrencyLimit(_AT_ONCE), seconds)
-        self._shared_rhythm = Rhythm(calls.timer, ConcurrencyLimit(_SHARED_AT_ONCE), seconds)
+        self._rhythm = PollTiming(calls.timer, ConcurrencyLimit(_AT_ONCE), seconds)
+        self._shared_rhythm = PollTiming(calls.timer, ConcurrencyLimit(_SHARED_AT_ONCE), seconds)
         # The polled places, with the count of their watches; and the place of each watch. Under the
         # lock: the last watch of a place removes its poll.
         self._polls: dict[Target, Poll] = {}

@@ -20,13 +20,13 @@ from kip30_backends.consul.client.endpoints import Agent, Endpoints
 from kip30_backends.consul.client.http import Answer, HttpConnection
 from kip30_backends.consul.client.operation_requests import (
     OK_OR_ABSENT,
-    Ask,
     OperationRequests,
+    TypedRequest,
     understood,
 )
 from kip30_backends.consul.errors import HUNG_UP, Failure, RequestFailedError, is_lost
-from kip30_backends.consul.observation_order import Mark, PlaceOrder
-from kip30_backends.consul.target_states import Content, States, TargetKeys
+from kip30_backends.consul.observation_order import OrderMark, PlaceOrder
+from kip30_backends.consul.target_states import Content, TargetKeys, TargetStates
 from kip30_backends.consul.transactions import at_key, check_whole, index_of, listed
 
 AnswerCallback = Callable[[Answer], None]
@@ -231,7 +231,7 @@ class ConsulWatch(WatchHandle):
         self.content = Content({}, {})
         # The last answer about a set of keys, as received and as parsed.
         self._names: tuple[bytes, Content] | None = None
-        # Never read: `Orders` knows the order of a place for as long as something refers to it.
+        # Never read: `AnswerOrder` keeps the order of a place while something refers to it.
         self._place_order = place_order
 
     @property
@@ -273,10 +273,10 @@ _NEVER_THERE = "/="
 _SINGLE = frozenset({Kind.VALUE, Kind.MEMBER, Kind.SERVICE})
 
 
-def look(watch: ConsulWatch, states: States, requests: OperationRequests) -> None:
+def look(watch: ConsulWatch, states: TargetStates, requests: OperationRequests) -> None:
     """Read the target of *watch*, and deliver it."""
     sent = states.mark(watch.place)
-    asked = Ask("GET", watch.place.url, watch.understand, answers=OK_OR_ABSENT)
+    asked = TypedRequest("GET", watch.place.url, watch.understand, answers=OK_OR_ABSENT)
     index, content = requests.ask(asked)
     watch.tell(states.order(index, sent), content)
 
@@ -284,7 +284,7 @@ def look(watch: ConsulWatch, states: States, requests: OperationRequests) -> Non
 class SharedPoll:
     """One reading of many watches; each request may take as long as any call."""
 
-    def __init__(self, states: States, calls: Calls) -> None:
+    def __init__(self, states: TargetStates, calls: Calls) -> None:
         """Read from *states*."""
         self._states = states
         self._calls = calls
@@ -363,7 +363,7 @@ class SharedPoll:
                 watch.tell(order, watch.place.content_of(record))
         return absent
 
-    def _marks(self, watches: Sequence[ConsulWatch]) -> dict[ConsulWatch, Mark]:
+    def _marks(self, watches: Sequence[ConsulWatch]) -> dict[ConsulWatch, OrderMark]:
         return {watch: self._states.mark(watch.place) for watch in watches}
 
     def _read_alone(self, watch: ConsulWatch) -> None:

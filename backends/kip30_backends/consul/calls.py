@@ -20,7 +20,7 @@ from kip30.errors import Kip30Error
 from kip30_backends.consul import transactions
 from kip30_backends.consul.client.endpoints import Endpoints
 from kip30_backends.consul.client.operation_requests import OperationRequests
-from kip30_backends.consul.observation_order import Orders
+from kip30_backends.consul.observation_order import AnswerOrder
 from kip30_backends.consul.transactions import FILTERED, KVPair, at_key, entry_of
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ class Calls:
     def __init__(self, endpoints: Endpoints, *, seconds: float) -> None:
         """Send requests to *endpoints*."""
         self.endpoints = endpoints
-        self.orders = Orders()
+        self.orders = AnswerOrder()
         self.seconds = seconds
         self.closing = threading.Event()
         self._calls = BlockingCalls("kip30-consul", seconds=seconds)

@@ -14,7 +14,7 @@ from kip30.errors import StoreError
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.client.operation_requests import OperationRequests
-from kip30_backends.consul.observation_order import Mark
+from kip30_backends.consul.observation_order import OrderMark
 from kip30_backends.consul.session import Session, Sessions
 from kip30_backends.consul.transactions import KVPair, at_key
 
@@ -35,10 +35,10 @@ class ClaimKey(NamedTuple):
     place: str
 
 
-Bid = key_claims.Bid[ClaimKey]
+ClaimRequest = key_claims.ClaimRequest[ClaimKey]
 
 
-class Hold(NamedTuple):
+class HeldKey(NamedTuple):
     """Hold of a claim on its key: the session, the index of the last write, and the nonce."""
 
     session: Session
@@ -46,7 +46,7 @@ class Hold(NamedTuple):
     nonce: str
 
 
-class Delayed(NamedTuple):
+class InLockDelay(NamedTuple):
     """The key is free, but no client can take it before its lock-delay has passed."""
 
     order: int
@@ -60,18 +60,22 @@ class Claims(key_claims.KeyClaims[ClaimKey]):
         self._calls = calls
         self._sessions = sessions
 
-    def try_to_take(self, bid: Bid, meaning: Callable[[Claim | Refused | Delayed], T]) -> Future[T]:
+    def try_to_take(
+        self, wanted: ClaimRequest, meaning: Callable[[Claim | Refused | InLockDelay], T]
+    ) -> Future[T]:
         """Take a key if it is free; *meaning* converts the outcome to the answer."""
-        return self._calls.on_demand(lambda requests: meaning(self._take(bid, requests)))
+        return self._calls.on_demand(lambda requests: meaning(self._take(wanted, requests)))
 
     @override
-    def take(self, bid: Bid, meaning: Callable[[Claim | Refused], T]) -> Future[T]:
+    def take(self, wanted: ClaimRequest, meaning: Callable[[Claim | Refused], T]) -> Future[T]:
         """Take a key as `try_to_take` does, and wait for the end of a lock-delay."""
-        return self._calls.on_demand(lambda requests: meaning(self._wait_and_take(bid, requests)))
+        return self._calls.on_demand(
+            lambda requests: meaning(self._wait_and_take(wanted, requests))
+        )
 
     @override
-    def replace(self, bid: Bid, claim: Claim) -> Future[Claim | None]:
-        return self._calls.on_demand(lambda requests: self._replace(bid, claim, requests))
+    def replace(self, wanted: ClaimRequest, claim: Claim) -> Future[Claim | None]:
+        return self._calls.on_demand(lambda requests: self._replace(wanted, claim, requests))
 
     @override
     def give_up(self, at: ClaimKey, claim: Claim) -> Future[None]:
@@ -107,66 +111,72 @@ class Claims(key_claims.KeyClaims[ClaimKey]):
         for number in refused:
             self._give_up(*held[number], requests)
 
-    def _wait_and_take(self, bid: Bid, requests: OperationRequests) -> Claim | Refused:
-        while isinstance(answer := self._take(bid, requests), Delayed):
+    def _wait_and_take(self, wanted: ClaimRequest, requests: OperationRequests) -> Claim | Refused:
+        while isinstance(answer := self._take(wanted, requests), InLockDelay):
             requests.pause(DELAYED_SECONDS)
         return answer
 
-    def _take(self, bid: Bid, requests: OperationRequests) -> Claim | Refused | Delayed:
+    def _take(
+        self, wanted: ClaimRequest, requests: OperationRequests
+    ) -> Claim | Refused | InLockDelay:
         while True:
             session = self._sessions.current(requests)
-            mark = self._calls.orders.mark(bid.at.place)
-            outcome = requests.ask(transactions.write(_taking(bid, session)))
+            mark = self._calls.orders.mark(wanted.at.place)
+            outcome = requests.ask(transactions.write(_taking(wanted, session)))
             if not outcome.refusals:
-                return self._taken(bid, session, outcome.records[-1], mark)
+                return self._taken(wanted, session, outcome.records[-1], mark)
             if outcome.says(_NO_SESSION):
                 # The store ended it since the last renewal: claim in another session.
                 self._sessions.mark_lost(session)
             else:
-                answer = self._held(bid, session, requests)
+                answer = self._held(wanted, session, requests)
                 if isinstance(answer, Claim | Refused) or outcome.says(_LOCK_DELAY):
                     return answer
 
     def _held(
-        self, bid: Bid, session: Session, requests: OperationRequests
-    ) -> Claim | Refused | Delayed:
-        """Return the claim or the refusal of a key that is held, `Delayed` if it is free by now."""
-        mark = self._calls.orders.mark(bid.at.key)
-        found = requests.ask(at_key(bid.at.key))
+        self, wanted: ClaimRequest, session: Session, requests: OperationRequests
+    ) -> Claim | Refused | InLockDelay:
+        """Return the claim or the refusal of a key that is held; `InLockDelay` if it is free."""
+        mark = self._calls.orders.mark(wanted.at.key)
+        found = requests.ask(at_key(wanted.at.key))
         if not found.records:
-            return Delayed(self._calls.orders.of(found.at, mark))
+            return InLockDelay(self._calls.orders.of(found.at, mark))
         (holder,) = found.records
         unsealed = holder.claimed()
         # An earlier attempt took the key, and its answer was lost. Its index is older than later
         # answers, which does not mean that the store restarted its count.
-        if (holder.session, unsealed.nonce) == (session.ident, bid.nonce):
-            since_ever = self._calls.orders.mark(bid.at.place)._replace(at=0)
-            return self._taken(bid, session, holder, since_ever)
+        if (holder.session, unsealed.nonce) == (session.ident, wanted.nonce):
+            since_ever = self._calls.orders.mark(wanted.at.place)._replace(at=0)
+            return self._taken(wanted, session, holder, since_ever)
         return Refused(self._calls.orders.of(found.at, mark), unsealed, holder.created)
 
-    def _taken(self, bid: Bid, session: Session, record: KVPair, mark: Mark) -> Claim:
-        session.held.add(bid.at.key)
+    def _taken(
+        self, wanted: ClaimRequest, session: Session, record: KVPair, mark: OrderMark
+    ) -> Claim:
+        session.held.add(wanted.at.key)
         order = self._calls.orders.of(record.modified, mark)
-        entry = bid.entry(record.created)
-        hold = Hold(session, record.modified, bid.nonce)
-        return Claim(bid.name, entry, session.lease, order, hold)
+        entry = wanted.entry(record.created)
+        hold = HeldKey(session, record.modified, wanted.nonce)
+        return Claim(wanted.name, entry, session.lease, order, hold)
 
-    def _replace(self, bid: Bid, claim: Claim, requests: OperationRequests) -> Claim | None:
-        hold: Hold | None = claim.handle
+    def _replace(
+        self, wanted: ClaimRequest, claim: Claim, requests: OperationRequests
+    ) -> Claim | None:
+        hold: HeldKey | None = claim.handle
         while hold is not None:
-            mark = self._calls.orders.mark(bid.at.place)
-            put = transactions.put(bid.at.key, bid.sealed())
-            outcome = requests.ask(transactions.write([_still_held(bid.at.key, hold), put]))
+            mark = self._calls.orders.mark(wanted.at.place)
+            put = transactions.put(wanted.at.key, wanted.sealed())
+            outcome = requests.ask(transactions.write([_still_held(wanted.at.key, hold), put]))
             if not outcome.refusals:
-                replaced = self._taken(bid, hold.session, outcome.records[-1], mark)
-                return replaced._replace(entry=bid.entry(claim.entry.version.major))
-            hold = _held_by_now(bid.at.key, claim, outcome, requests)
+                replaced = self._taken(wanted, hold.session, outcome.records[-1], mark)
+                return replaced._replace(entry=wanted.entry(claim.entry.version.major))
+            hold = _held_by_now(wanted.at.key, claim, outcome, requests)
             if hold is not None and hold.nonce != claim.entry.nonce:
-                raise refusals.other_record(bid.name)
+                raise refusals.other_record(wanted.name)
         return None
 
     def _give_up(self, key: str, claim: Claim, requests: OperationRequests) -> None:
-        hold: Hold | None = claim.handle
+        hold: HeldKey | None = claim.handle
         while hold is not None:
             delete = transactions.delete(key)
             outcome = requests.ask(transactions.write([_still_held(key, hold), delete]))
@@ -177,22 +187,22 @@ class Claims(key_claims.KeyClaims[ClaimKey]):
         self._sessions.on_released({key})
 
 
-def _taking(bid: Bid, session: Session) -> list[transactions.Operation]:
-    lock = transactions.lock(bid.at.key, bid.sealed(), session.ident)
-    return [transactions.is_absent(bid.at.key), lock]
+def _taking(wanted: ClaimRequest, session: Session) -> list[transactions.Operation]:
+    lock = transactions.lock(wanted.at.key, wanted.sealed(), session.ident)
+    return [transactions.is_absent(wanted.at.key), lock]
 
 
-def _still_held(key: str, hold: Hold) -> transactions.Operation:
+def _still_held(key: str, hold: HeldKey) -> transactions.Operation:
     return transactions.was_modified(key, hold.modified)
 
 
 def _held_by_now(
     key: str, claim: Claim, outcome: transactions.TransactionOutcome, requests: OperationRequests
-) -> Hold | None:
+) -> HeldKey | None:
     """Return the hold of *claim* on *key*, if any: a write may have replaced it unanswered."""
     if outcome.says(_ABSENT):
         return None
-    hold: Hold = claim.handle
+    hold: HeldKey = claim.handle
     for record in requests.ask(at_key(key)).records:
         if (record.created, record.session) == (claim.entry.version.major, hold.session.ident):
             return hold._replace(modified=record.modified, nonce=_nonce(record))

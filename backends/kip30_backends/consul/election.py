@@ -6,10 +6,10 @@ from typing_extensions import override
 
 from kip30.driver import ElectionDriver
 from kip30.driver.key_layout import Paths
-from kip30.driver.kit.key_claims import Bid, Refused
+from kip30.driver.kit.key_claims import ClaimRequest, Refused
 from kip30.driver.kit.record_paths import leader_path
 from kip30.driver.records import Claim, HeldByOther, Snapshot
-from kip30_backends.consul.claims import DELAYED_SECONDS, ClaimKey, Claims, Delayed
+from kip30_backends.consul.claims import DELAYED_SECONDS, ClaimKey, Claims, InLockDelay
 from kip30_backends.consul.transactions import key_of
 
 
@@ -30,8 +30,8 @@ class ConsulElection(ElectionDriver):
     def claim(
         self, service: str, candidate: str, nonce: str, data: bytes
     ) -> Future[Claim | HeldByOther]:
-        bid = Bid(self._key(service), candidate, nonce, data, label=candidate)
-        return self._claims.try_to_take(bid, _held_or_won)
+        wanted = ClaimRequest(self._key(service), candidate, nonce, data, label=candidate)
+        return self._claims.try_to_take(wanted, _held_or_won)
 
     @override
     def release(self, service: str, claim: Claim) -> Future[None]:
@@ -42,7 +42,7 @@ class ConsulElection(ElectionDriver):
         return ClaimKey(key, key)
 
 
-def _held_or_won(answer: Claim | Refused | Delayed) -> Claim | HeldByOther:
-    if isinstance(answer, Delayed):
+def _held_or_won(answer: Claim | Refused | InLockDelay) -> Claim | HeldByOther:
+    if isinstance(answer, InLockDelay):
         return HeldByOther(Snapshot(answer.order, {}), DELAYED_SECONDS)
     return answer.held() if isinstance(answer, Refused) else answer

@@ -29,14 +29,14 @@ class PlaceOrder:
     def __init__(self, era: int) -> None:
         """Start without an answer."""
         # The era, and the greatest index that was answered in it. All three are written under the
-        # lock of `Orders`.
+        # lock of `AnswerOrder`.
         self.era = era
         self.at = 0
         # The place whose eras this one shares: the group, if this is a member.
         self.within: PlaceOrder | None = None
 
 
-class Mark(NamedTuple):
+class OrderMark(NamedTuple):
     """Progress of *place_order* at some moment."""
 
     place_order: PlaceOrder
@@ -44,7 +44,7 @@ class Mark(NamedTuple):
     at: int
 
 
-class Orders:
+class AnswerOrder:
     """Puts the answers about each place in order. Thread-safe."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Orders:
         """Return how many places are known."""
         return len(self._place_orders)
 
-    def mark(self, place: str, within: str = "") -> Mark:
+    def mark(self, place: str, within: str = "") -> OrderMark:
         """Return how far answers about *place* have come; to be called before a request is sent.
 
         If it is *within* another place, it shares the eras of that one.
@@ -70,9 +70,9 @@ class Orders:
                 outer = place_order.within = self._place_order(within)
                 if place_order.era != outer.era:
                     place_order.era, place_order.at = outer.era, 0
-            return Mark(place_order, place_order.era, place_order.at)
+            return OrderMark(place_order, place_order.era, place_order.at)
 
-    def of(self, index: int, sent: Mark) -> int:
+    def of(self, index: int, sent: OrderMark) -> int:
         """Return the order of an answer, given `mark` of its place as it was when it was sent."""
         place_order = sent.place_order
         with self._lock:
@@ -88,7 +88,7 @@ class Orders:
             place_order = self._place_orders[place] = PlaceOrder(next(self._eras))
         return place_order
 
-    def _later(self, sent: Mark) -> int:
+    def _later(self, sent: OrderMark) -> int:
         """Return the era that has begun since *sent*, or begin it."""
         known = (sent.place_order.within or sent.place_order).era
         return known if known > sent.era else next(self._eras)

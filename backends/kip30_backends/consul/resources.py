@@ -15,7 +15,7 @@ from kip30_backends.consul.client.operation_requests import OperationRequests
 from kip30_backends.consul.errors import NO_LEADER, RequestFailedError, translate
 from kip30_backends.consul.session import Sessions
 from kip30_backends.consul.settings import ConsulSettings
-from kip30_backends.consul.target_states import States
+from kip30_backends.consul.target_states import TargetStates
 from kip30_backends.consul.transactions import at_key, key_of
 from kip30_backends.consul.watch import Watches
 
@@ -55,7 +55,7 @@ class Resources:
         self._probes = [probe] if probe else [f"{key_of(self.paths.root)}/{one}" for one in _PROBES]
         self.calls = Calls(Endpoints(agents), seconds=seconds)
         self.sessions = Sessions(context, self.calls)
-        self.states = States(self.paths, self.calls)
+        self.states = TargetStates(self.paths, self.calls)
         wait = min(max(_LEAST_WAIT_SECONDS, context.session_timeout_seconds), _LONGEST_WAIT_SECONDS)
         self.watches = Watches(
             self.states, self.calls, QueryWait(wait, seconds), is_own=self.sessions.holds

@@ -26,7 +26,7 @@ from kip30.driver.scanning import (
 )
 from kip30.errors import PositionLostError, UnsupportedError
 from kip30_backends.consul import transactions
-from kip30_backends.consul.client.operation_requests import OK_OR_ABSENT, Ask
+from kip30_backends.consul.client.operation_requests import OK_OR_ABSENT, TypedRequest
 from kip30_backends.consul.resources import Resources
 from kip30_backends.consul.row_decoding import ScanView, reading_of, unreadable
 from kip30_backends.consul.settings import ConsulSettings
@@ -48,7 +48,7 @@ LOST = "lost"
 _BYTES_BESIDES = 64
 
 
-class Part(NamedTuple):
+class OperationKeys(NamedTuple):
     """The keys that one operation of a transaction reads."""
 
     kind: str
@@ -61,7 +61,7 @@ class Part(NamedTuple):
         return _BYTES_BESIDES + len(json.dumps(self.name))
 
 
-class _Run(NamedTuple):
+class _NameRange(NamedTuple):
     """The names from *low* up to *high*, all of which begin with *prefix*."""
 
     low: int
@@ -69,7 +69,7 @@ class _Run(NamedTuple):
     prefix: str
 
 
-def cover(names: list[str], prefix: str, most: int) -> Iterator[Part]:
+def cover(names: list[str], prefix: str, most: int) -> Iterator[OperationKeys]:
     """Yield parts of at most *most* keys each, with every one of *names* in exactly one of them.
 
     Args:
@@ -77,21 +77,21 @@ def cover(names: list[str], prefix: str, most: int) -> Iterator[Part]:
         prefix: May be empty, which cannot be requested as a prefix.
         most: At least 1.
     """
-    left = [_Run(0, len(names), prefix)]
+    left = [_NameRange(0, len(names), prefix)]
     while left:
         run = left.pop()
         rows = run.high - run.low
         if run.prefix.endswith(UNREADABLE):
-            yield from (Part(LOST, name, 1) for name in names[run.low : run.high])
+            yield from (OperationKeys(LOST, name, 1) for name in names[run.low : run.high])
         elif rows == 1 and UNREADABLE not in names[run.low]:
-            yield Part(KEY, names[run.low], 1)
+            yield OperationKeys(KEY, names[run.low], 1)
         elif run.prefix and rows <= most:
-            yield Part(TREE, run.prefix, rows)
+            yield OperationKeys(TREE, run.prefix, rows)
         else:
             left += reversed(list(_split(names, run)))
 
 
-def _split(names: list[str], run: _Run) -> Iterator[_Run]:
+def _split(names: list[str], run: _NameRange) -> Iterator[_NameRange]:
     """Cut *run* by the next character; the key that equals its prefix is separate."""
     low, size = run.low, len(run.prefix) + 1
     while low < run.high:
@@ -99,13 +99,13 @@ def _split(names: list[str], run: _Run) -> Iterator[_Run]:
         high = low + 1
         if start != run.prefix:
             high = bisect_right(names, start, low, run.high, key=lambda name: name[:size])
-        yield _Run(low, high, start)
+        yield _NameRange(low, high, start)
         low = high
 
 
-def spans(parts: Iterable[Part], most: int) -> Iterator[Span]:
+def spans(parts: Iterable[OperationKeys], most: int) -> Iterator[Span]:
     """Join neighbours: up to *most* keys that one transaction can read."""
-    together: list[Part] = []
+    together: list[OperationKeys] = []
     for part in parts:
         if together and not _fit([*together, part], most):
             yield span_of(together)
@@ -115,7 +115,7 @@ def spans(parts: Iterable[Part], most: int) -> Iterator[Span]:
         yield span_of(together)
 
 
-def _fit(parts: list[Part], most: int) -> bool:
+def _fit(parts: list[OperationKeys], most: int) -> bool:
     return (
         len(parts) <= transactions.MAX_OPS
         and sum(part.rows for part in parts) <= most
@@ -123,17 +123,17 @@ def _fit(parts: list[Part], most: int) -> bool:
     )
 
 
-def span_of(parts: list[Part]) -> Span:
+def span_of(parts: list[OperationKeys]) -> Span:
     """Return the span that is read as *parts*, in one transaction."""
     return Span(json.dumps(parts).encode(), sum(part.rows for part in parts))
 
 
-def parts_of(token: bytes) -> list[Part]:
+def parts_of(token: bytes) -> list[OperationKeys]:
     """Return the parts of a span."""
-    return [Part(*part) for part in json.loads(token)]
+    return [OperationKeys(*part) for part in json.loads(token)]
 
 
-def reads(parts: Iterable[Part]) -> list[transactions.Operation]:
+def reads(parts: Iterable[OperationKeys]) -> list[transactions.Operation]:
     """Return the operations that read *parts*, except those that cannot be requested."""
     ask = {TREE: transactions.tree, KEY: transactions.get_or_empty}
     return [ask[part.kind](part.name) for part in parts if part.kind in ask]
@@ -188,7 +188,7 @@ class ConsulScanner(ScanDriver):
         foreign = self._foreign()
         self._check_reached(at)
         if trees := self._reading.trees:
-            yield span_of([Part(TREE, tree, 1) for tree in trees])
+            yield span_of([OperationKeys(TREE, tree, 1) for tree in trees])
         most = self._most([*chain.from_iterable(names.values())], rows)
         parts = (cover(found, prefix, most) for prefix, found in names.items())
         yield from spans(chain(chain.from_iterable(parts), foreign), most)
@@ -217,7 +217,7 @@ class ConsulScanner(ScanDriver):
     def close(self) -> None:
         self._resources.close()
 
-    def _ask(self, ask: Ask[T]) -> T:
+    def _ask(self, ask: TypedRequest[T]) -> T:
         self._resources.calls.gate.check()
         return self._resources.calls.requests(self._resources.calls.seconds).ask(ask)
 
@@ -231,30 +231,30 @@ class ConsulScanner(ScanDriver):
     def _names(self, prefix: str) -> list[str]:
         """Return all keys that begin with *prefix*, in their order."""
         asked = target(_safe(prefix), "&keys")
-        names = self._ask(Ask("GET", asked, names_found, answers=OK_OR_ABSENT))
+        names = self._ask(TypedRequest("GET", asked, names_found, answers=OK_OR_ABSENT))
         return sorted(name for name in names if name.startswith(prefix))
 
-    def _foreign(self) -> list[Part]:
+    def _foreign(self) -> list[OperationKeys]:
         """Return the keys beside the values of a whole namespace that are not claims either."""
         reading = self._reading
         if not reading.claims:
             return []
         known = (*reading.prefixes, *reading.claims)
         names = [name for name in self._names(reading.place) if not name.startswith(known)]
-        return [Part(LOST if UNREADABLE in name else KEY, name, 1) for name in names]
+        return [OperationKeys(LOST if UNREADABLE in name else KEY, name, 1) for name in names]
 
     def _most(self, names: Sequence[str], rows: int) -> int:
         """Return how many keys a span may have, if none is larger than the largest of a sample."""
         most = min(rows, _MOST_ROWS)
         if len(names) <= _SAMPLED:
             return most
-        parts = (Part(KEY, name, 1) for name in names[:: len(names) // _SAMPLED + 1])
+        parts = (OperationKeys(KEY, name, 1) for name in names[:: len(names) // _SAMPLED + 1])
         some = next(spans((part for part in parts if UNREADABLE not in part.name), _SAMPLED), None)
         found = self._records(parts_of(some.token)) if some else KVColumns.of([])
         largest = max(map(len, found.sealed), default=0)
         return max(1, min(most, _SPAN_BYTES // max(largest, 1)))
 
-    def _records(self, parts: Sequence[Part]) -> KVColumns:
+    def _records(self, parts: Sequence[OperationKeys]) -> KVColumns:
         operations = reads(parts)
         return self._ask(transactions.read_all(operations)) if operations else KVColumns.of([])
 

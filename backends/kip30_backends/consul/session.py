@@ -26,7 +26,11 @@ from kip30.errors import ConfigError, Kip30Error, UnavailableError
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.client.http import Answer
-from kip30_backends.consul.client.operation_requests import OK_OR_ABSENT, Ask, OperationRequests
+from kip30_backends.consul.client.operation_requests import (
+    OK_OR_ABSENT,
+    OperationRequests,
+    TypedRequest,
+)
 from kip30_backends.consul.errors import (
     SESSION_NODE,
     Failure,
@@ -60,7 +64,7 @@ class Session:
         self.held: set[str] = set()
 
 
-class Grants:
+class SessionKind:
     """The kind of session that one client requests.
 
     Attributes:
@@ -127,13 +131,13 @@ class Grants:
             "Checks": [],
             "NodeChecks": [],
         }
-        created = Ask("PUT", "/v1/session/create", _ident, json.dumps(wanted).encode())
+        created = TypedRequest("PUT", "/v1/session/create", _ident, json.dumps(wanted).encode())
         ident = requests.ask(created)
         timeout = self.timeout_seconds
         return Session(ident, self._context.lease(sent_at=sent_at, timeout_seconds=timeout))
 
 
-def _registration() -> Ask[transactions.TransactionOutcome]:
+def _registration() -> TypedRequest[transactions.TransactionOutcome]:
     """Return the request that registers the node of sessions; it is safe to retry."""
     node = transactions.node(SESSION_NODE, _NO_ADDRESS, _NODE_META)
     return transactions.write([node])._replace(writes=False)
@@ -181,7 +185,7 @@ class Sessions:
 
     def __init__(self, context: Context, calls: Calls) -> None:
         """Request sessions with *calls*."""
-        self.grants = Grants(context)
+        self.grants = SessionKind(context)
         self._context = context
         self._calls = calls
         # Set by `close`. It also ends the pauses of the renewing threads.
@@ -331,17 +335,19 @@ def _free(
     return requests.ask(transactions.clear([one for pair in checked for one in pair]))
 
 
-def _renewal(session: Session) -> Ask[bool]:
-    return Ask("PUT", f"/v1/session/renew/{session.ident}", _is_there, answers=OK_OR_ABSENT)
+def _renewal(session: Session) -> TypedRequest[bool]:
+    return TypedRequest(
+        "PUT", f"/v1/session/renew/{session.ident}", _is_there, answers=OK_OR_ABSENT
+    )
 
 
-def _look_up(session: Session) -> Ask[bool]:
+def _look_up(session: Session) -> TypedRequest[bool]:
     target = f"/v1/session/info/{session.ident}?consistent"
-    return Ask("GET", target, _is_there)
+    return TypedRequest("GET", target, _is_there)
 
 
-def _destroy(session: Session) -> Ask[None]:
-    return Ask("PUT", f"/v1/session/destroy/{session.ident}", do_nothing)
+def _destroy(session: Session) -> TypedRequest[None]:
+    return TypedRequest("PUT", f"/v1/session/destroy/{session.ident}", do_nothing)
 
 
 def _is_there(answer: Answer) -> bool:

@@ -23,7 +23,7 @@ from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.client.operation_requests import OperationRequests
 from kip30_backends.consul.election import leader_key
-from kip30_backends.consul.target_states import States
+from kip30_backends.consul.target_states import TargetStates
 from kip30_backends.consul.transactions import KVPair, entry_of, key_of
 
 _BYTES_BESIDES = 2048
@@ -116,7 +116,7 @@ def _index(number: int) -> int:
 class ConsulStorage(StorageDriver):
     """Keys and their values."""
 
-    def __init__(self, paths: Paths, calls: Calls, states: States) -> None:
+    def __init__(self, paths: Paths, calls: Calls, states: TargetStates) -> None:
         """Keep records where *paths* places them."""
         self._paths = paths
         self._calls = calls

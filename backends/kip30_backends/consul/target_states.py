@@ -12,9 +12,13 @@ from kip30.errors import InvalidNameError, StoreError
 from kip30.names import unescape
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.client.http import Answer
-from kip30_backends.consul.client.operation_requests import OK_OR_ABSENT, Ask, OperationRequests
+from kip30_backends.consul.client.operation_requests import (
+    OK_OR_ABSENT,
+    OperationRequests,
+    TypedRequest,
+)
 from kip30_backends.consul.membership import group_key
-from kip30_backends.consul.observation_order import Mark
+from kip30_backends.consul.observation_order import OrderMark
 from kip30_backends.consul.transactions import KVPair, index_of, key_of, listed, record, target
 
 _OPTIONS = {Kind.NAMESPACE: "&keys", Kind.GROUP: "&recurse"}
@@ -108,7 +112,7 @@ class TargetKeys(NamedTuple):
             return segment
 
 
-class States:
+class TargetStates:
     """The targets of one namespace of the configuration."""
 
     def __init__(self, paths: Paths, calls: Calls) -> None:
@@ -138,14 +142,14 @@ class States:
         """Return which keys *wanted* has."""
         return TargetKeys(wanted, key_of(path_of(self._paths, wanted)))
 
-    def mark(self, place: TargetKeys) -> Mark:
+    def mark(self, place: TargetKeys) -> OrderMark:
         """Return how far answers about *place* have come; to be called before it is requested."""
         wanted = place.target
         if wanted.kind is not Kind.MEMBER:
             return self._calls.orders.mark(place.key)
         return self._calls.orders.mark(place.key, within=group_key(self._paths, wanted.scope))
 
-    def order(self, index: int, sent: Mark) -> int:
+    def order(self, index: int, sent: OrderMark) -> int:
         """Return the order of an answer, given `mark` of its place as it was when it was sent."""
         return self._calls.orders.of(index, sent)
 
@@ -156,7 +160,9 @@ class States:
     def look(self, place: TargetKeys, requests: OperationRequests) -> tuple[int, Content]:
         """Return the content of *place*, and its order."""
         sent = self.mark(place)
-        index, items = requests.ask(Ask("GET", place.url, _index_and_list, answers=OK_OR_ABSENT))
+        index, items = requests.ask(
+            TypedRequest("GET", place.url, _index_and_list, answers=OK_OR_ABSENT)
+        )
         return self.order(index, sent), place.content(items)
 
     def read(self, place: TargetKeys, requests: OperationRequests) -> Snapshot:

@@ -10,10 +10,14 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
 from kip30.driver.kit import refusals
-from kip30.driver.record_format import Unsealed, unseal
+from kip30.driver.record_format import EnvelopeContent, unseal
 from kip30.driver.records import Entry, Version
 from kip30_backends.consul.client.http import Answer
-from kip30_backends.consul.client.operation_requests import OK_OR_ABSENT, OK_OR_CONFLICT, Ask
+from kip30_backends.consul.client.operation_requests import (
+    OK_OR_ABSENT,
+    OK_OR_CONFLICT,
+    TypedRequest,
+)
 from kip30_backends.consul.errors import Failure, RequestFailedError
 
 FILTERED = Failure(HTTPStatus.FORBIDDEN, "Permission denied: not all keys were in the answer")
@@ -40,11 +44,11 @@ class KVPair(NamedTuple):
     modified: int = 0
     flags: int = 0
 
-    def unsealed(self) -> Unsealed:
+    def unsealed(self) -> EnvelopeContent:
         """Return its content; raises `StoreError` if another program wrote it."""
         return unseal(self.sealed, self.key)
 
-    def claimed(self) -> Unsealed:
+    def claimed(self) -> EnvelopeContent:
         """Return the same of a claim; raises `StoreError` also if no session holds it."""
         content = self.unsealed()
         if not self.session:
@@ -99,9 +103,9 @@ def target(key: str, options: str = "") -> str:
     return f"/v1/kv/{key}?consistent{options}"
 
 
-def at_key(key: str) -> Ask[PairsAtIndex]:
+def at_key(key: str) -> TypedRequest[PairsAtIndex]:
     """Return the request for the record at *key*."""
-    return Ask("GET", target(key), found, answers=OK_OR_ABSENT)
+    return TypedRequest("GET", target(key), found, answers=OK_OR_ABSENT)
 
 
 def found(answer: Answer) -> PairsAtIndex:
@@ -285,13 +289,13 @@ def node(name: str, address: str, meta: Mapping[str, str]) -> Operation:
     return {"Node": {"Verb": "set", "Node": {"Node": name, "Address": address, "Meta": meta}}}
 
 
-def write(operations: Sequence[Operation]) -> Ask[TransactionOutcome]:
+def write(operations: Sequence[Operation]) -> TypedRequest[TransactionOutcome]:
     """Return the request that does *operations*, once."""
     body = json.dumps(operations).encode()
-    return Ask("PUT", "/v1/txn", _outcome, body, writes=True, answers=OK_OR_CONFLICT)
+    return TypedRequest("PUT", "/v1/txn", _outcome, body, writes=True, answers=OK_OR_CONFLICT)
 
 
-def clear(operations: Sequence[Operation]) -> Ask[TransactionOutcome]:
+def clear(operations: Sequence[Operation]) -> TypedRequest[TransactionOutcome]:
     """Return the same request, for obstacles: it may be retried if there is no answer.
 
     So *operations* must be idempotent.
@@ -299,12 +303,12 @@ def clear(operations: Sequence[Operation]) -> Ask[TransactionOutcome]:
     return write(operations)._replace(writes=False)
 
 
-def read(keys: Sequence[str]) -> Ask[list[KVPair | None]]:
+def read(keys: Sequence[str]) -> TypedRequest[list[KVPair | None]]:
     """Return the request for the records at *keys*, all of them as of one moment."""
     return _reading(map(get_or_empty, keys), partial(_records, keys))
 
 
-def read_granted(keys: Sequence[str]) -> Ask[dict[str, KVPair | None]]:
+def read_granted(keys: Sequence[str]) -> TypedRequest[dict[str, KVPair | None]]:
     """Return the request for those records at *keys* that may be read, as of one moment.
 
     A key that the token may not read is not in the result.
@@ -312,7 +316,7 @@ def read_granted(keys: Sequence[str]) -> Ask[dict[str, KVPair | None]]:
     return _reading(map(get_or_empty, keys), _granted_records)
 
 
-def read_all(operations: Iterable[Operation]) -> Ask[KVColumns]:
+def read_all(operations: Iterable[Operation]) -> TypedRequest[KVColumns]:
     """Return the request for the result of *operations*, all of it as of one moment.
 
     They are of `get_or_empty` and `tree`. Absent keys are not in the answer.
@@ -320,9 +324,9 @@ def read_all(operations: Iterable[Operation]) -> Ask[KVColumns]:
     return _reading(operations, _all_records)
 
 
-def _reading(operations: Iterable[Operation], meaning: Callable[[Answer], T]) -> Ask[T]:
+def _reading(operations: Iterable[Operation], meaning: Callable[[Answer], T]) -> TypedRequest[T]:
     body = json.dumps(list(operations)).encode()
-    return Ask("PUT", "/v1/txn?consistent", meaning, body, answers=OK_OR_CONFLICT)
+    return TypedRequest("PUT", "/v1/txn?consistent", meaning, body, answers=OK_OR_CONFLICT)
 
 
 def _operation(verb: str, key: str, **more: Any) -> Operation:

@@ -31,8 +31,8 @@ from kip30_backends.consul.blocking_query import (
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.client.http import Answer
 from kip30_backends.consul.client.operation_requests import OperationRequests, understood
-from kip30_backends.consul.observation_order import Mark
-from kip30_backends.consul.target_states import States, TargetKeys
+from kip30_backends.consul.observation_order import OrderMark
+from kip30_backends.consul.target_states import TargetKeys, TargetStates
 from kip30_backends.consul.transactions import MAX_OPS, says_nothing_is_there
 from kip30_backends.consul.transactions import target as request_target
 
@@ -64,7 +64,12 @@ class Watches:
     """All watches of one backend. Thread-safe."""
 
     def __init__(
-        self, states: States, calls: Calls, query_wait: QueryWait, *, is_own: Callable[[str], bool]
+        self,
+        states: TargetStates,
+        calls: Calls,
+        query_wait: QueryWait,
+        *,
+        is_own: Callable[[str], bool],
     ) -> None:
         """Read from *states*; *is_own* says whether this client's session holds a key."""
         self._states = states
@@ -226,7 +231,7 @@ class Watches:
     def _callback_of(self, watch: ConsulWatch) -> AnswerCallback:
         return partial(self._tell, watch, self._states.mark(watch.place))
 
-    def _tell(self, watch: ConsulWatch, sent: Mark, answer: Answer) -> None:
+    def _tell(self, watch: ConsulWatch, sent: OrderMark, answer: Answer) -> None:
         index, content = understood(answer, watch.understand)
         watch.tell(self._states.order(index, sent), content)
 

@@ -29,7 +29,7 @@ from kip30.errors import (
 )
 from kip30_backends.embedded import fork_safety
 from kip30_backends.embedded.errors import is_busy
-from kip30_backends.embedded.fork_safety import Pin, inode_of
+from kip30_backends.embedded.fork_safety import PinnedInode, inode_of
 
 LOG_BYTES = 4 * 1024 * 1024
 """The size above which the write-ahead log is checkpointed, so that it restarts."""
@@ -95,7 +95,7 @@ class LockBackoff:
         self._step = min(_LONGEST, self._step * 1.5)
 
 
-class Slot:
+class LocalConnection:
     """The connection of one thread.
 
     Attributes:
@@ -139,9 +139,9 @@ class ThreadBinding:
     traceback of a stored error refers to it.
     """
 
-    slot: Slot | None = None
+    slot: LocalConnection | None = None
 
-    def __init__(self, slot: Slot, slots: dict[Slot, None]) -> None:
+    def __init__(self, slot: LocalConnection, slots: dict[LocalConnection, None]) -> None:
         """Tie *slot*, which is one of *slots*, to the thread that keeps this."""
         self._slots = slots
         self.slot = slot
@@ -176,7 +176,7 @@ class Connections:
         """
         self.synchronous = synchronous
         self._file = str(file)
-        self._pin = Pin(self._file)
+        self._pin = PinnedInode(self._file)
         self.inode = self._pin.inode
         self._log_file, self._index = f"{file}-wal", f"{file}-shm"
         self._folder = str(file.parent)
@@ -188,10 +188,12 @@ class Connections:
         self._local = threading.local()
         # Held to add a slot, by `close`, and during a fork. Never taken with a slot's lock held.
         self._lock = threading.Lock()
-        self._slots: dict[Slot, None] = {}  # keys alone, in the order in which they were added
+        self._slots: dict[
+            LocalConnection, None
+        ] = {}  # keys alone, in the order in which they were added
         fork_safety.add_store(self)
 
-    def slot(self) -> Slot:
+    def slot(self) -> LocalConnection:
         """Return this thread's slot.
 
         Raises:
@@ -199,12 +201,12 @@ class Connections:
             LifecycleError: It belongs to the parent of this forked process.
         """
         try:
-            slot: Slot = self._local.slot
+            slot: LocalConnection = self._local.slot
         except AttributeError:
             return self._new_slot()
         return slot
 
-    def open(self, slot: Slot) -> sqlite3.Connection:
+    def open(self, slot: LocalConnection) -> sqlite3.Connection:
         """Connect *slot*, whose lock is held and which a fork may have closed.
 
         Raises:
@@ -250,7 +252,7 @@ class Connections:
         """The database."""
         return Path(self._file)
 
-    def check_file(self, slot: Slot | None = None) -> None:
+    def check_file(self, slot: LocalConnection | None = None) -> None:
         """Raise unless all paths still name the files that were opened.
 
         Args:
@@ -266,7 +268,7 @@ class Connections:
         else:
             self._check_companions_of_others()
 
-    def check_files(self, slot: Slot) -> bool:
+    def check_files(self, slot: LocalConnection) -> bool:
         """Check all files before a write, and return whether the log became shorter.
 
         Nothing was removed from a directory that was last changed long ago, so looking at that
@@ -395,15 +397,15 @@ class Connections:
         self._local = threading.local()
         self._lock = threading.Lock()
 
-    def _own_slot(self) -> Slot | None:
-        slot: Slot | None = getattr(self._local, "slot", None)
+    def _own_slot(self) -> LocalConnection | None:
+        slot: LocalConnection | None = getattr(self._local, "slot", None)
         return slot
 
-    def _new_slot(self) -> Slot:
+    def _new_slot(self) -> LocalConnection:
         self.refuse()
         with self._lock:
             self.refuse()
-            slot = Slot()
+            slot = LocalConnection()
             self._slots[slot] = None
             self._local.binding = ThreadBinding(slot, self._slots)
             # Last: a thread that a signal handler interrupts has no slot, or one with a binding.
@@ -411,7 +413,7 @@ class Connections:
         return slot
 
 
-def _closed(slot: Slot, pause: fork_safety.Pause) -> bool:
+def _closed(slot: LocalConnection, pause: fork_safety.Pause) -> bool:
     """Close *slot* and keep its thread from connecting until *pause* ends."""
     if not pause.hold(slot.lock):
         return False

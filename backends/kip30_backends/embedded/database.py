@@ -13,9 +13,9 @@ SQLite, and it waits for other processes with jitter (`LockBackoff`).
 
 A signal handler can raise in the main thread, also while it leaves the queue. CPython runs handlers
 where a Python function begins, after a call and at the end of a round of a loop. So the main thread
-gives its turn up by an assignment (`Turn.over`), and other threads complete the hand-over:
+gives its turn up by an assignment (`QueueTurn.over`), and other threads complete the hand-over:
 
-    turn = Turn()
+    turn = QueueTurn()
     try:
         if queue.enter(turn, seconds):
             ...
@@ -38,7 +38,7 @@ from typing import TypeVar
 
 from kip30.driver.records import Kind
 from kip30.errors import UnavailableError
-from kip30_backends.embedded.connections import LOG_BYTES, Connections, LockBackoff, Slot
+from kip30_backends.embedded.connections import LOG_BYTES, Connections, LocalConnection, LockBackoff
 from kip30_backends.embedded.errors import (
     is_busy,
     is_full,
@@ -55,7 +55,7 @@ _LOOK_SECONDS = 0.05
 """Seconds that a thread waits, for each one ahead of it, before it checks the queue itself."""
 
 
-class Turn:
+class QueueTurn:
     """One thread's place in a queue, used once.
 
     Attributes:
@@ -83,9 +83,9 @@ class WriteQueue:
         self._lock = threading.Lock()
         # The first one has the turn, unless it has ended. A thread may be interrupted between any
         # two changes, so each method first completes any unfinished change (`_pass_on`).
-        self._line: deque[Turn] = deque()
+        self._line: deque[QueueTurn] = deque()
 
-    def try_enter(self, turn: Turn) -> bool:
+    def try_enter(self, turn: QueueTurn) -> bool:
         """Take the turn if no thread has it or waits for it; return whether it did."""
         with self._lock:
             if self._line:
@@ -95,8 +95,8 @@ class WriteQueue:
             self._line.append(turn)
             return True
 
-    def enter(self, turn: Turn, seconds: float, *, urgent: bool = False) -> bool:
-        """Wait for the turn, up to *seconds*, before all others if *urgent*; say if it came.
+    def enter(self, turn: QueueTurn, seconds: float, *, urgent: bool = False) -> bool:
+        """Wait up to *seconds* for the turn, before all others if *urgent*; return whether it came.
 
         Whether or not it came, and if this raises, *turn* must be ended as the module docstring
         says.
@@ -119,7 +119,7 @@ class WriteQueue:
             came.acquire(timeout=min(left, ahead * _LOOK_SECONDS))
         return True
 
-    def leave(self, turn: Turn) -> None:
+    def leave(self, turn: QueueTurn) -> None:
         """Pass the turn on to the next thread, or stop waiting; *turn* has ended."""
         with self._lock:
             line = self._line
@@ -130,7 +130,7 @@ class WriteQueue:
             if line:
                 self._pass_on()
 
-    def _ahead(self, turn: Turn) -> int:
+    def _ahead(self, turn: QueueTurn) -> int:
         """Return how many threads come before *turn*."""
         with self._lock:
             self._pass_on()
@@ -257,7 +257,7 @@ class Database:
             UnavailableError: The turn of this thread did not come. Nothing was done.
             OutcomeUnknownError: The commit failed in a way that may have left it on the disk.
         """
-        queue, turn = self._queue, Turn()
+        queue, turn = self._queue, QueueTurn()
         try:
             if not queue.try_enter(turn):
                 backoff = backoff or self.backoff()
@@ -282,7 +282,7 @@ class Database:
         Raises:
             UnavailableError: The turn of this thread did not come.
         """
-        queue, turn = self._queue, Turn()
+        queue, turn = self._queue, QueueTurn()
         try:
             if not queue.enter(turn, self._seconds):
                 raise UnavailableError(no_turn(self.file))
@@ -295,7 +295,7 @@ class Database:
         """In a forked child: do not wait for threads of the parent."""
         self._queue = WriteQueue()
 
-    def connection(self, slot: Slot) -> sqlite3.Connection:
+    def connection(self, slot: LocalConnection) -> sqlite3.Connection:
         """Return the connection of *slot*, whose lock is held, for an attempt to read.
 
         Looking at the file costs as much as a tenth of a read, so a replacement is noticed only

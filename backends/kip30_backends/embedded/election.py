@@ -31,7 +31,7 @@ WHERE root = ? AND scope = ? AND epoch = ? AND session = ?
 _REV = "SELECT max(rev) FROM change"
 
 
-class Bid(NamedTuple):
+class ClaimRequest(NamedTuple):
     """The candidate and its service."""
 
     service: str
@@ -73,27 +73,29 @@ class EmbeddedElection(ElectionDriver):
     def claim(
         self, service: str, candidate: str, nonce: str, data: bytes
     ) -> Future[Claim | HeldByOther]:
-        work = partial(self._claim, Bid(service, candidate, nonce, data))
+        work = partial(self._claim, ClaimRequest(service, candidate, nonce, data))
         return self._answers.give(lambda: self._sessions.within(work, durable=True))
 
     @override
     def release(self, service: str, claim: Claim) -> Future[None]:
         return self._answers.give(lambda: self._give_up(service, claim))
 
-    def _claim(self, bid: Bid, tx: Transaction, session: Session) -> Claim | HeldByOther:
-        place = (self._root, bid.service.encode())
+    def _claim(
+        self, wanted: ClaimRequest, tx: Transaction, session: Session
+    ) -> Claim | HeldByOther:
+        place = (self._root, wanted.service.encode())
         row = ServiceRow(*(tx.execute(_FIND, place).fetchone() or ()))
-        if row.session == session.ident and row.nonce == bid.nonce:
+        if row.session == session.ident and row.nonce == wanted.nonce:
             return _claim(row, session)
         if row.session is not None and self._peers.is_alive_else_end(tx, row.session):
-            return _held(bid.service, row, tx)
+            return _held(wanted.service, row, tx)
         if not row.epoch:  # never led, or its row was removed: see `service_pruning`
             row = ServiceRow(*(tx.execute(_FIND, (self._root, NO_NAME)).fetchone() or ()))
         if type(row.epoch) is not int:
-            raise foreign(f"the epoch of {bid.service!r}", "it is no number")
-        candidate = bid.candidate.encode()
+            raise foreign(f"the epoch of {wanted.service!r}", "it is no number")
+        candidate = wanted.candidate.encode()
         rev = tx.change(self._root, Kind.SERVICE, place[1], candidate)
-        won = ServiceRow(row.epoch + 1, rev, candidate, bid.nonce, bid.data, session.ident)
+        won = ServiceRow(row.epoch + 1, rev, candidate, wanted.nonce, wanted.data, session.ident)
         tx.execute(_LEAD, (*won, *place))
         return _claim(won, session)
 

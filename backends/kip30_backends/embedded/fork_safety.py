@@ -7,8 +7,8 @@ and opens none until the fork is done. Threads of the parent connect again with 
 statement. A child for which that failed is *unclean*, and so are its own children: they must not
 open any embedded store.
 
-A `Pin` recognises a file by its inode number. The system gives that number to another file once the
-file is removed and no descriptor of it is left, so a pin keeps one. It is opened by O_PATH (Linux):
+A `PinnedInode` recognises a file by its inode number. The system gives that number to another file
+once the file is removed and no descriptor of it is left, so it keeps one, opened by O_PATH (Linux):
 SQLite has its record locks on the same file, and closing a descriptor of any other kind releases
 them.
 """
@@ -40,10 +40,10 @@ _O_PATH = os.O_PATH if sys.platform == "linux" else 0
 
 # The pins of this process, whose descriptors a forked child closes. Changed only while forks are
 # held off.
-_held: set["Pin"] = set()
+_held: set["PinnedInode"] = set()
 
 
-class Pin:
+class PinnedInode:
     """A file whose inode number is kept from other files until `close`.
 
     Attributes:
@@ -87,7 +87,7 @@ class Pin:
         return is_pin(self._descriptor)
 
 
-class DirectoryLock(Pin):
+class DirectoryLock(PinnedInode):
     """A shared BSD lock on a directory, which keeps systemd-tmpfiles from ageing what is in it.
 
     Attributes:

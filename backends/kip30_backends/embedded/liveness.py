@@ -216,7 +216,7 @@ class FormerSessions:
 
         In one step, and not at all if that is noted: others read it meanwhile.
         """
-        # An open store keeps the number from other files (`fork_safety.Pin`).
+        # An open store keeps the number from other files (`fork_safety.PinnedInode`).
         mark = mark_of(self._file.stat())
         if self._note.read_bytes() == mark:
             return

@@ -24,7 +24,7 @@ from kip30.errors import ConfigError
 from kip30_backends.embedded.errors import raised_by_program
 
 
-class HeldOff:
+class ForkDelay:
     """Delays forks of this process.
 
     Attributes:
@@ -58,7 +58,7 @@ class HeldOff:
         self.lock = threading.RLock()
 
 
-held_off = HeldOff()
+held_off = ForkDelay()
 
 
 Inode = tuple[int, int]

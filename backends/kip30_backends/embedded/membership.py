@@ -35,7 +35,7 @@ _BATCH = 500
 """Number of claims released in one transaction, so that other writers wait some ms only."""
 
 
-class Bid(NamedTuple):
+class ClaimRequest(NamedTuple):
     """The id to claim or keep, and its group."""
 
     group: str
@@ -44,7 +44,7 @@ class Bid(NamedTuple):
     data: bytes
 
 
-class Grip(NamedTuple):
+class HeldMember(NamedTuple):
     """Hold of a claim on its id: the session, and the revision it was taken at."""
 
     session: str
@@ -71,12 +71,12 @@ class EmbeddedMembership(MembershipDriver):
 
     @override
     def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
-        work = partial(self._claim, Bid(group, member_id, nonce, data))
+        work = partial(self._claim, ClaimRequest(group, member_id, nonce, data))
         return self._answers.give(lambda: self._sessions.within(work))
 
     @override
     def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
-        work = partial(self._replace, Bid(group, claim.name, nonce, data), claim)
+        work = partial(self._replace, ClaimRequest(group, claim.name, nonce, data), claim)
         return self._answers.give(lambda: self._database.write(work))
 
     @override
@@ -96,33 +96,35 @@ class EmbeddedMembership(MembershipDriver):
         work = partial(self._give_up_all, group, claims)
         return self._answers.give(work)
 
-    def _claim(self, bid: Bid, tx: Transaction, session: Session) -> Claim:
-        place = (self._root, bid.group.encode(), bid.member_id.encode())
+    def _claim(self, wanted: ClaimRequest, tx: Transaction, session: Session) -> Claim:
+        place = (self._root, wanted.group.encode(), wanted.member_id.encode())
         row = tx.execute(_FIND, place).fetchone()
-        if row is not None and row[4] == session.ident and row[1] == bid.nonce:
-            return _claim(bid, row[0], session, row[3])
+        if row is not None and row[4] == session.ident and row[1] == wanted.nonce:
+            return _claim(wanted, row[0], session, row[3])
         if row is not None and self._peers.is_alive_else_end(tx, row[4]):
-            raise refusals.member_exists(bid.group, bid.member_id)
+            raise refusals.member_exists(wanted.group, wanted.member_id)
         rev = tx.change(self._root, Kind.GROUP, place[1], place[2])
-        tx.execute(_TAKE, (rev, bid.nonce, bid.data, rev, session.ident, *place))
-        return _claim(bid, rev, session, rev)
+        tx.execute(_TAKE, (rev, wanted.nonce, wanted.data, rev, session.ident, *place))
+        return _claim(wanted, rev, session, rev)
 
-    def _replace(self, bid: Bid, claim: Claim, tx: Transaction) -> Claim:
-        place = (self._root, bid.group.encode(), bid.member_id.encode())
+    def _replace(self, wanted: ClaimRequest, claim: Claim, tx: Transaction) -> Claim:
+        place = (self._root, wanted.group.encode(), wanted.member_id.encode())
         rev = tx.change(self._root, Kind.GROUP, place[1], place[2])
         alive = self._sessions.holds(tx, claim.handle.session)
-        values = (rev, bid.nonce, bid.data, *place, *claim.handle, claim.entry.nonce)
+        values = (rev, wanted.nonce, wanted.data, *place, *claim.handle, claim.entry.nonce)
         if not alive or not tx.execute(_REPLACE, values).rowcount:
-            raise self._irreplaceable(bid, claim, tx, is_alive=alive)
-        return claim._replace(entry=_entry(claim.handle.born, bid), order=rev)
+            raise self._irreplaceable(wanted, claim, tx, is_alive=alive)
+        return claim._replace(entry=_entry(claim.handle.born, wanted), order=rev)
 
     def _irreplaceable(
-        self, bid: Bid, claim: Claim, tx: Transaction, *, is_alive: bool
+        self, wanted: ClaimRequest, claim: Claim, tx: Transaction, *, is_alive: bool
     ) -> DefiniteError:
-        row = tx.execute(_FIND, (self._root, bid.group.encode(), bid.member_id.encode())).fetchone()
+        row = tx.execute(
+            _FIND, (self._root, wanted.group.encode(), wanted.member_id.encode())
+        ).fetchone()
         if is_alive and row is not None and (row[4], row[3]) == claim.handle:
-            return refusals.other_record(bid.member_id)
-        return refusals.not_member(bid.group, bid.member_id)
+            return refusals.other_record(wanted.member_id)
+        return refusals.not_member(wanted.group, wanted.member_id)
 
     def _give_up(self, group: str, claim: Claim) -> None:
         if not self._sessions.has_ended(claim.handle.session):
@@ -143,10 +145,10 @@ class EmbeddedMembership(MembershipDriver):
             tx.change(self._root, Kind.GROUP, place[1], place[2])
 
 
-def _claim(bid: Bid, rev: int, session: Session, born: int) -> Claim:
-    handle = Grip(session.ident, born)
-    return Claim(bid.member_id, _entry(born, bid), session.lease, rev, handle)
+def _claim(wanted: ClaimRequest, rev: int, session: Session, born: int) -> Claim:
+    handle = HeldMember(session.ident, born)
+    return Claim(wanted.member_id, _entry(born, wanted), session.lease, rev, handle)
 
 
-def _entry(born: int, bid: Bid) -> Entry:
-    return Entry(Version(born), bid.nonce, bid.data)
+def _entry(born: int, wanted: ClaimRequest) -> Entry:
+    return Entry(Version(born), wanted.nonce, wanted.data)

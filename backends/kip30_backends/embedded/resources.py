@@ -25,9 +25,9 @@ from kip30_backends.embedded.errors import translate
 from kip30_backends.embedded.liveness import LivenessCheck, SessionLiveness
 from kip30_backends.embedded.session import Renewal, Sessions
 from kip30_backends.embedded.settings import EmbeddedSettings
-from kip30_backends.embedded.target_states import States
+from kip30_backends.embedded.target_states import TargetStates
 from kip30_backends.embedded.watch import Watches
-from kip30_backends.embedded.watch_thread import WatchClient, Watched
+from kip30_backends.embedded.watch_thread import WatchClient, WatchedStore
 
 _log = logging.getLogger(__name__)
 
@@ -86,12 +86,12 @@ class Resources:
         )
         self.sessions = Sessions(context, self.database, self.locks, self.peers)
         self.root = self._find_root(context)
-        self.states = States(self.database, self.root, self.peers)
+        self.states = TargetStates(self.database, self.root, self.peers)
         self.watches = Watches(self.states)
         liveness_check = LivenessCheck(self.database, self.peers, context.clock)
         self.watch_thread = WatchClient(
             settings.poll_seconds if self.polls else None,
-            Watched(self.database, self.sessions, self.watches, liveness_check),
+            WatchedStore(self.database, self.sessions, self.watches, liveness_check),
             self._make_reader,
         )
         self.renewal = Renewal(self.sessions)

@@ -72,14 +72,14 @@ except sqlite3.Error as error:
 _REV = "SELECT max(rev) FROM change"
 
 
-class Pinned(NamedTuple):
+class CopySource(NamedTuple):
     """The source of a copy: which database, and its newest revision."""
 
     identity: str
     rev: int
 
 
-def pin(file: Path, directory: Path, seconds: float) -> Pinned:
+def pin(file: Path, directory: Path, seconds: float) -> CopySource:
     """Copy *file* into *directory*.
 
     Raises:
@@ -92,7 +92,7 @@ def pin(file: Path, directory: Path, seconds: float) -> Pinned:
         # A child must not inherit SQLite's mutexes locked; all files share them. See `fork_safety`.
         with held_off.lock, closing(open_copy(draft)) as copy:
             check_marks(copy, file)
-            pinned = Pinned(identity_of(copy), copy.execute(_REV).fetchone()[0])
+            pinned = CopySource(identity_of(copy), copy.execute(_REV).fetchone()[0])
         draft.replace(path_of(directory, pinned.rev))
     except (sqlite3.Error, OSError) as error:
         raise translate(error, draft) from error

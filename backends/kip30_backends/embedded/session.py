@@ -30,7 +30,7 @@ from kip30.errors import (
     UsageError,
 )
 from kip30_backends.embedded.connections import LockBackoff
-from kip30_backends.embedded.database import Database, Transaction, Turn, WriteQueue
+from kip30_backends.embedded.database import Database, QueueTurn, Transaction, WriteQueue
 from kip30_backends.embedded.errors import changed_nothing, translate
 from kip30_backends.embedded.liveness import SessionLiveness, UnconfirmedEnds
 from kip30_backends.embedded.liveness_locks import Locks
@@ -216,7 +216,7 @@ class Sessions:
 
     def close(self) -> None:
         """End the session, and open no other one. It does not wait long for other programs."""
-        turn = Turn()
+        turn = QueueTurn()
         try:
             self._opening.enter(turn, float("inf"))
             self._closed = True
@@ -248,7 +248,7 @@ class Sessions:
             backoff.pause("each new session ended before it could be used")
 
     def _found_or_opened(self, backoff: LockBackoff) -> Session:
-        turn = Turn()
+        turn = QueueTurn()
         try:
             # Another thread has the turn for as long as it takes to open a session.
             if not self._opening.enter(turn, backoff.seconds_left()):

@@ -2,7 +2,7 @@
 
 A watch delivers a state for each change of a group or a namespace, and states are immutable. With
 ten thousand entries a copy takes longer than the rest of an event, so a state that differs little
-from an earlier one refers to it (`Layered`).
+from an earlier one refers to it (`LayeredEntries`).
 
 SQLite checks no types: in a row of another program a column of blobs may hold text or numbers, and
 text that is not UTF-8. Such a row is set apart and hides no record.
@@ -25,7 +25,7 @@ _FEW = 128
 """Maximum number of changes over a dict: beyond them it is copied."""
 
 
-class Layered(Mapping[str, Entry]):
+class LayeredEntries(Mapping[str, Entry]):
     """The entries of an immutable dict with few changes."""
 
     __slots__ = ("_base", "_changes", "_size")
@@ -67,13 +67,13 @@ class Layered(Mapping[str, Entry]):
 
 def changed(before: Mapping[str, Entry], now: Mapping[str, Entry | None]) -> Mapping[str, Entry]:
     """Return the entries *before*, changed by *now*, where None removes one."""
-    base, changes = before.over() if isinstance(before, Layered) else (dict(before), {})
+    base, changes = before.over() if isinstance(before, LayeredEntries) else (dict(before), {})
     changes = {**changes, **now}
     if len(changes) > _FEW or len(changes) > len(base):
         return _flat(base, changes)
     came = sum(name not in before for name, entry in now.items() if entry is not None)
     went = sum(name in before for name, entry in now.items() if entry is None)
-    return Layered(base, changes, len(before) + came - went)
+    return LayeredEntries(base, changes, len(before) + came - went)
 
 
 def _flat(base: dict[str, Entry], changes: dict[str, Entry | None]) -> dict[str, Entry]:
@@ -249,7 +249,7 @@ class ChangedStates(NamedTuple):
     states: dict[Target, Snapshot]
 
 
-class States:
+class TargetStates:
     """The targets of one root, as the database has them.
 
     Attributes:

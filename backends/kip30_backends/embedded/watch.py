@@ -10,7 +10,7 @@ from kip30.driver.kit.watch import NOTHING_DELIVERED, Sink, WatchHandle
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30_backends.embedded.target_states import (
     UNREADABLE,
-    States,
+    TargetStates,
     begin,
     is_forgotten,
     targets_of,
@@ -56,7 +56,7 @@ class Watches:
         states: The reader of the targets.
     """
 
-    def __init__(self, states: States) -> None:
+    def __init__(self, states: TargetStates) -> None:
         """Read from *states*."""
         self.states = states
         # All watches by what they observe, and those that have received nothing yet. Both are

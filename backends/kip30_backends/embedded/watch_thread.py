@@ -48,7 +48,7 @@ class ThreadKey(NamedTuple):
     poll_seconds: float | None
 
 
-class Watched(NamedTuple):
+class WatchedStore(NamedTuple):
     """The parts of one open store that the thread works on. None of them refers to the backend."""
 
     database: Database
@@ -71,7 +71,10 @@ class WatchClient:
     """
 
     def __init__(
-        self, poll_seconds: float | None, parts: Watched, make_reader: Callable[[], SignalReader]
+        self,
+        poll_seconds: float | None,
+        parts: WatchedStore,
+        make_reader: Callable[[], SignalReader],
     ) -> None:
         """Share the thread of the file of *parts*, which polls if *poll_seconds* is not None."""
         self.parts = parts

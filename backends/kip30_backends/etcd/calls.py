@@ -25,7 +25,7 @@ from kip30_backends.etcd.client.endpoints import Endpoints, Tokens
 from kip30_backends.etcd.client.messages import MESSAGES, RangeAnswer, StatusAnswer, TxnAnswer
 from kip30_backends.etcd.client.private_grpc import GRPC
 from kip30_backends.etcd.errors import Access, Failure, is_stale_token, translate, was_never_sent
-from kip30_backends.etcd.observation_order import Mark, Orders
+from kip30_backends.etcd.observation_order import AnswerOrder, OrderMark
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _LOST = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
 _INTERRUPTED = Failure("UNKNOWN", "interrupted")
 
 
-class Ask(NamedTuple, Generic[T]):
+class TypedRequest(NamedTuple, Generic[T]):
     """A request: its method, and how to read its answer, given how far answers had come before.
 
     *lease* is the one that keys are attached to.
@@ -42,7 +42,7 @@ class Ask(NamedTuple, Generic[T]):
 
     path: str
     request: Any
-    read: Callable[[Any, Mark], T]
+    read: Callable[[Any, OrderMark], T]
     writes: bool = False
     lease: int = 0
 
@@ -52,7 +52,7 @@ class RequestContext(NamedTuple):
 
     endpoints: Endpoints
     tokens: Tokens
-    orders: Orders
+    orders: AnswerOrder
     timer: Timer
     access: Access
 
@@ -64,7 +64,7 @@ class Call(LazyFuture[T]):
     otherwise gRPC's own thread completes it.
     """
 
-    def __init__(self, context: RequestContext, ask: Ask[T], seconds: float) -> None:
+    def __init__(self, context: RequestContext, ask: TypedRequest[T], seconds: float) -> None:
         """Prepare to send *ask*, with a deadline in *seconds*."""
         super().__init__()
         self._context = context
@@ -206,10 +206,10 @@ class Read(Call[T]):
     ) -> None:
         """Read *key*; *read* converts the answer."""
 
-        def meaning(answer: RangeAnswer, _sent: Mark) -> T:
+        def meaning(answer: RangeAnswer, _sent: OrderMark) -> T:
             return read(answer)
 
-        ask = Ask(RANGE, messages.read(key), meaning)
+        ask = TypedRequest(RANGE, messages.read(key), meaning)
         super().__init__(context, ask, batches.seconds)
         self.key = key
         self._batches = batches
@@ -237,7 +237,7 @@ class Batches:
         reads = self._queue.take()
         if reads:
             request = messages.txn([], [messages.find(read.key) for read in reads])
-            batch = Call(self._context, Ask(TXN, request, itself), reads[0].seconds_left())
+            batch = Call(self._context, TypedRequest(TXN, request, itself), reads[0].seconds_left())
             batch.add_done_callback(partial(self._answered, reads))
 
     def _answered(self, reads: list[Read[Any]], batch: Future[TxnAnswer]) -> None:
@@ -259,12 +259,12 @@ class Batches:
                 self.add(read)
 
 
-def itself(answer: T, _sent: Mark) -> T:
+def itself(answer: T, _sent: OrderMark) -> T:
     """Return the answer as it is."""
     return answer
 
 
-def acknowledged(_answer: Any, _sent: Mark) -> None:
+def acknowledged(_answer: Any, _sent: OrderMark) -> None:
     """Ignore the content of an answer."""
 
 
@@ -289,7 +289,7 @@ class Calls:
     ) -> None:
         """Send to *endpoints*, with the token of *tokens*; the keys need *access*."""
         self.endpoints = endpoints
-        self.orders = Orders()
+        self.orders = AnswerOrder()
         self.tokens = tokens
         self.seconds = seconds
         self.access = access
@@ -297,7 +297,7 @@ class Calls:
         self._batches = Batches(self._context, seconds)
         self.gate = Gate()
 
-    def send(self, ask: Ask[T], seconds: float | None = None) -> Future[T]:
+    def send(self, ask: TypedRequest[T], seconds: float | None = None) -> Future[T]:
         """Return the future answer to *ask*, which ends by the operation timeout or *seconds*.
 
         Writes are sent at once, reads once a caller wants the answer.
@@ -307,7 +307,7 @@ class Calls:
             answer.done()  # which sends it
         return answer
 
-    def on_demand(self, ask: Ask[T], seconds: float | None = None) -> Future[T]:
+    def on_demand(self, ask: TypedRequest[T], seconds: float | None = None) -> Future[T]:
         """Return the same, but send a write also only once a caller wants the answer."""
         refusal = self.gate.refusal()
         return failed(refusal) if refusal else Call(self._context, ask, seconds or self.seconds)
@@ -322,7 +322,9 @@ class Calls:
 
     def status(self) -> StatusAnswer:
         """Return the status of the server in use; raises what a call raises."""
-        answer: StatusAnswer = self.send(Ask(STATUS, MESSAGES["StatusRequest"](), itself)).result()
+        answer: StatusAnswer = self.send(
+            TypedRequest(STATUS, MESSAGES["StatusRequest"](), itself)
+        ).result()
         return answer
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from kip30_backends.etcd.client.messages import Header
 _ERA = 64
 
 
-class Mark(NamedTuple):
+class OrderMark(NamedTuple):
     """Progress of the answers at the moment when this was taken."""
 
     era: int = 0
@@ -20,27 +20,27 @@ class Mark(NamedTuple):
     cluster: int = 0
 
 
-class Orders:
+class AnswerOrder:
     """Puts answers in order. Thread-safe."""
 
     def __init__(self) -> None:
         """Start without an answer."""
         # How far answers have come. Replaced under the lock, read without it.
-        self.latest = Mark()
+        self.latest = OrderMark()
         self._lock = threading.Lock()
 
-    def of(self, header: Header, sent: Mark) -> int:
+    def of(self, header: Header, sent: OrderMark) -> int:
         """Return the order of an answer, given `latest` as it was when the request was sent."""
         era = self._era_of(header, sent)
-        self._reached(Mark(era, header.revision, header.cluster_id))
+        self._reached(OrderMark(era, header.revision, header.cluster_id))
         return order_of(era, header.revision)
 
     def observe(self, era: int, revision: int) -> int:
         """Return the order of an event that was seen in *era*."""
-        self._reached(Mark(era, revision, self.latest.cluster))
+        self._reached(OrderMark(era, revision, self.latest.cluster))
         return order_of(era, revision)
 
-    def _era_of(self, header: Header, sent: Mark) -> int:
+    def _era_of(self, header: Header, sent: OrderMark) -> int:
         """Return the era of an answer: that of its request, or one that began since."""
         if _follows(header, sent):
             return sent.era
@@ -48,10 +48,10 @@ class Orders:
             now = self.latest
             # Of several answers of a store that started again, the first one begins the era.
             if now.era == sent.era or now.cluster != header.cluster_id:
-                self.latest = Mark(now.era + 1, header.revision, header.cluster_id)
+                self.latest = OrderMark(now.era + 1, header.revision, header.cluster_id)
             return self.latest.era
 
-    def _reached(self, mark: Mark) -> None:
+    def _reached(self, mark: OrderMark) -> None:
         # Without the lock at first, because most reads find nothing later.
         if mark > self.latest:
             with self._lock:
@@ -68,6 +68,6 @@ def order_of(era: int, revision: int) -> int:
     return (era << _ERA) + revision
 
 
-def _follows(header: Header, sent: Mark) -> bool:
+def _follows(header: Header, sent: OrderMark) -> bool:
     """Return whether a store that had answered up to *sent* may answer this."""
     return header.revision >= sent.revision and sent.cluster in {0, header.cluster_id}

@@ -12,17 +12,17 @@ from kip30.driver.kit.lifecycle import CloseOnce, close_on_thread, end_all, on_t
 from kip30.driver.kit.operation import OperationFuture, Steps
 from kip30.driver.kit.timer import Timer
 from kip30.driver.kit.tls_probe import TlsProbe
-from kip30_backends.etcd.calls import Ask, Calls, acknowledged
+from kip30_backends.etcd.calls import Calls, TypedRequest, acknowledged
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import AUTHENTICATE, RANGE, Channel, Metadata, channels
 from kip30_backends.etcd.client.endpoints import Endpoints, Tokens
 from kip30_backends.etcd.client.external_client import borrow
 from kip30_backends.etcd.client.messages import MESSAGES
 from kip30_backends.etcd.errors import Access, NotDemandedError
-from kip30_backends.etcd.observation_order import Mark
+from kip30_backends.etcd.observation_order import OrderMark
 from kip30_backends.etcd.session import Sessions
 from kip30_backends.etcd.settings import EtcdSettings
-from kip30_backends.etcd.target_states import States
+from kip30_backends.etcd.target_states import TargetStates
 from kip30_backends.etcd.watch import Watches
 
 
@@ -59,7 +59,7 @@ class Resources:
             access=Access(f"{self.paths.root}/") if reads is None else Access(reads, "read"),
         )
         self.sessions = Sessions(context, self.calls, self.timer)
-        self.states = States(self.paths, self.calls)
+        self.states = TargetStates(self.paths, self.calls)
         self.watches = Watches(self.states, self.calls, self.timer)
         self._close_once = CloseOnce(on_thread_of("kip30-etcd"))
         fork_safety.register(self)
@@ -104,7 +104,7 @@ class Resources:
         request = messages.page(
             *messages.below(self.calls.access.prefix.encode()), limit=1, names_only=True
         )
-        self.calls.send(Ask(RANGE, request, acknowledged), seconds).result()
+        self.calls.send(TypedRequest(RANGE, request, acknowledged), seconds).result()
 
     def _authenticate(self, settings: EtcdSettings, seconds: float) -> Future[str]:
         return OperationFuture(self._token(settings, seconds))
@@ -113,7 +113,7 @@ class Resources:
         password = settings.password.current() if settings.password else None
         request = MESSAGES["AuthenticateRequest"](name=settings.user, password=password)
         try:
-            token: str = yield self.calls.send(Ask(AUTHENTICATE, request, _token), seconds)
+            token: str = yield self.calls.send(TypedRequest(AUTHENTICATE, request, _token), seconds)
         except NotDemandedError:
             return ""
         return token
@@ -137,6 +137,6 @@ def _tls_probe(settings: EtcdSettings) -> TlsProbe:
     )
 
 
-def _token(answer: Any, _sent: Mark) -> str:
+def _token(answer: Any, _sent: OrderMark) -> str:
     token: str = answer.token
     return token

@@ -33,12 +33,12 @@ from kip30.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from kip30_backends.etcd.calls import Ask, Calls
+from kip30_backends.etcd.calls import Calls, TypedRequest
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import RANGE, NoThreadError
 from kip30_backends.etcd.client.messages import Event, Header, KeyRange, RangeAnswer, WatchAnswer
 from kip30_backends.etcd.errors import CompactedError, Failure, translate
-from kip30_backends.etcd.observation_order import Mark
+from kip30_backends.etcd.observation_order import OrderMark
 from kip30_backends.etcd.resources import Resources
 from kip30_backends.etcd.row_decoding import ScanView, reading
 from kip30_backends.etcd.session import is_fixed
@@ -187,7 +187,7 @@ _NAMES = 250_000
 _SERVER_BYTES = 64 * 1024 * 1024
 
 
-class _Piece(NamedTuple):
+class _CountedRange(NamedTuple):
     """The keys from *start* on that are before *end*, of which there are *rows*.
 
     A server walks the whole rest of a range in spite of a limit, so a request is for a piece.
@@ -234,7 +234,7 @@ class EtcdScanner(ScanDriver):
     @override
     def plan(self, at: Position, rows: int) -> Iterator[Span]:
         step = check_rows(rows) // -(-rows // _PIECE_ROWS)
-        pieces: list[_Piece] = []
+        pieces: list[_CountedRange] = []
         planned = 0
         for keys in self._reading.ranges:
             for piece in self._pieces(keys, at, step):
@@ -278,7 +278,7 @@ class EtcdScanner(ScanDriver):
         self._drop.detach()
         self._resources.close()
 
-    def _pieces(self, keys: KeyRange, at: Position, step: int) -> Iterator[_Piece]:
+    def _pieces(self, keys: KeyRange, at: Position, step: int) -> Iterator[_CountedRange]:
         """Cut a range into pieces of *step* keys, by a walk over their names."""
         start, limit = keys.start, step
         while True:
@@ -286,7 +286,7 @@ class EtcdScanner(ScanDriver):
             begun = 0
             for last in _cuts(len(answer.kvs), step):
                 end = answer.kvs[last].key + b"\0"
-                yield _Piece(start, end, last + 1 - begun)
+                yield _CountedRange(start, end, last + 1 - begun)
                 start, begun = end, last + 1
             if not answer.more:
                 return
@@ -300,7 +300,7 @@ class EtcdScanner(ScanDriver):
         mean = self._resources.calls.status().dbSize // count + 1
         return max(_PIECE_ROWS, min(_NAMES, _SERVER_BYTES // mean))
 
-    def _pages(self, piece: _Piece, at: Position, size: PageSize) -> Iterator[Page]:
+    def _pages(self, piece: _CountedRange, at: Position, size: PageSize) -> Iterator[Page]:
         start, left = piece.start, piece.rows
         while True:
             limit = size.rows if size.rows < left else 0
@@ -328,10 +328,10 @@ class EtcdScanner(ScanDriver):
         return self._ask(messages.read(self._reading.ranges[0].start), _whole).header
 
     def _ask(
-        self, request: Any, meaning: Callable[[RangeAnswer, Mark], RangeAnswer]
+        self, request: Any, meaning: Callable[[RangeAnswer, OrderMark], RangeAnswer]
     ) -> RangeAnswer:
         self._check_open()
-        return self._resources.calls.send(Ask(RANGE, request, meaning)).result()
+        return self._resources.calls.send(TypedRequest(RANGE, request, meaning)).result()
 
     def _extent(self, after: Position, until: Position) -> Extent:
         """Return the changes between two positions, once both are known to be of this store."""
@@ -375,7 +375,7 @@ def _lost(at: Position, error: Exception) -> PositionLostError:
     return PositionLostError(f"revision {at.at} cannot be read: start again ({error})")
 
 
-def _whole(answer: RangeAnswer, _sent: Mark) -> RangeAnswer:
+def _whole(answer: RangeAnswer, _sent: OrderMark) -> RangeAnswer:
     return answer
 
 
@@ -384,11 +384,11 @@ def _cuts(found: int, step: int) -> list[int]:
     return [*range(step - 1, found - 1, step), found - 1] if found else []
 
 
-def _span(pieces: Sequence[_Piece]) -> Span:
+def _span(pieces: Sequence[_CountedRange]) -> Span:
     cuts = [(start.hex(), end.hex(), rows) for start, end, rows in pieces]
     return Span(json.dumps(cuts).encode(), sum(piece.rows for piece in pieces))
 
 
-def _pieces_of(span: Span) -> Iterator[_Piece]:
+def _pieces_of(span: Span) -> Iterator[_CountedRange]:
     for start, end, rows in json.loads(span.token):
-        yield _Piece(bytes.fromhex(start), bytes.fromhex(end), rows)
+        yield _CountedRange(bytes.fromhex(start), bytes.fromhex(end), rows)

@@ -18,12 +18,12 @@ from kip30.driver.kit.time_left import seconds_left
 from kip30.driver.kit.timer import Timer
 from kip30.driver.lease import Lease
 from kip30.errors import UnavailableError
-from kip30_backends.etcd.calls import Ask, Calls, acknowledged, itself
+from kip30_backends.etcd.calls import Calls, TypedRequest, acknowledged, itself
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, RANGE
 from kip30_backends.etcd.client.messages import MESSAGES, KeepAliveAnswer, RangeAnswer
 from kip30_backends.etcd.errors import LeaseGoneError
-from kip30_backends.etcd.observation_order import Mark
+from kip30_backends.etcd.observation_order import OrderMark
 
 MIN_SECONDS = 2
 """The shortest lease etcd grants with its own settings."""
@@ -100,10 +100,10 @@ class Sessions:
     def _open(self, until: float) -> Session:
         sent_at = self._context.clock.now()
         request = MESSAGES["LeaseGrantRequest"](TTL=self.asked_seconds)
-        ask = Ask(LEASE_GRANT, request, partial(self._granted, sent_at))
+        ask = TypedRequest(LEASE_GRANT, request, partial(self._granted, sent_at))
         return self._calls.send(ask, seconds_left(until)).result()
 
-    def _granted(self, sent_at: float, answer: Any, _sent: Mark) -> Session:
+    def _granted(self, sent_at: float, answer: Any, _sent: OrderMark) -> Session:
         lease = self._context.lease(sent_at=sent_at, timeout_seconds=float(answer.TTL))
         return Session(answer.ID, lease)
 
@@ -111,7 +111,9 @@ class Sessions:
         request = MESSAGES["LeaseRevokeRequest"](ID=session.ident)
         # A lease that is gone has ended.
         with contextlib.suppress(LeaseGoneError):
-            ended = self._calls.send(Ask(LEASE_REVOKE, request, acknowledged), seconds_left(until))
+            ended = self._calls.send(
+                TypedRequest(LEASE_REVOKE, request, acknowledged), seconds_left(until)
+            )
             ended.result()
 
     def _renew(self, session: Session, seconds: float) -> Future[bool]:
@@ -126,10 +128,10 @@ class Sessions:
         """
         keep_alive = MESSAGES["LeaseKeepAliveRequest"](ID=session.ident)
         renewed: KeepAliveAnswer = yield self._calls.send(
-            Ask(LEASE_KEEP_ALIVE, keep_alive, itself), seconds
+            TypedRequest(LEASE_KEEP_ALIVE, keep_alive, itself), seconds
         )
         look = messages.page(self._calls.access.prefix.encode(), b"", limit=1, names_only=True)
-        read: RangeAnswer = yield self._calls.send(Ask(RANGE, look, itself), seconds)
+        read: RangeAnswer = yield self._calls.send(TypedRequest(RANGE, look, itself), seconds)
         if read.header.raft_term != renewed.header.raft_term:
             raise UnavailableError("the cluster has elected another leader during the renewal")
         return renewed.TTL > 0

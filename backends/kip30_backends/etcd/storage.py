@@ -31,12 +31,12 @@ from kip30.errors import (
     KeyMissingError,
 )
 from kip30.names import Key
-from kip30_backends.etcd.calls import MAX_OPS, Ask, Calls, itself
+from kip30_backends.etcd.calls import MAX_OPS, Calls, TypedRequest, itself
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import TXN
 from kip30_backends.etcd.client.messages import KeyValue, RangeAnswer, TxnAnswer, only
-from kip30_backends.etcd.observation_order import Mark
-from kip30_backends.etcd.target_states import States, leader_key, unsealed
+from kip30_backends.etcd.observation_order import OrderMark
+from kip30_backends.etcd.target_states import TargetStates, leader_key, unsealed
 
 _NEVER = -1
 """A revision that no key has, present or absent."""
@@ -183,11 +183,11 @@ def _nested(
 ) -> Future[_Outcomes]:
     """Do writes in one transaction of transactions, each with its own comparisons."""
     request = messages.txn([], [messages.nested(place.transaction()) for place in places])
-    ask = Ask(TXN, request, partial(_each_outcome, places), writes=True)
+    ask = TypedRequest(TXN, request, partial(_each_outcome, places), writes=True)
     return calls.send(ask, seconds)
 
 
-def _each_outcome(places: Sequence[KeyedWrite], answer: TxnAnswer, _sent: Mark) -> _Outcomes:
+def _each_outcome(places: Sequence[KeyedWrite], answer: TxnAnswer, _sent: OrderMark) -> _Outcomes:
     revision = answer.header.revision
     pairs = zip(places, answer.responses, strict=True)
     return [_outcome(place, one.response_txn, revision) for place, one in pairs]
@@ -209,7 +209,7 @@ def _created(calls: Calls, places: Sequence[KeyedWrite]) -> Steps[_Outcomes]:
         [put for place in places for put in place.success()],
         [*map(messages.look_up, [*places[0].above(), *keys])],
     )
-    answer: TxnAnswer = yield calls.send(Ask(TXN, request, itself, writes=True))
+    answer: TxnAnswer = yield calls.send(TypedRequest(TXN, request, itself, writes=True))
     if answer.succeeded:
         return [Version(answer.header.revision) for _ in places]
     outcomes: dict[bytes, Version | Exception] = {**_refusals(places, answer)}
@@ -238,7 +238,7 @@ def _refusals(places: Sequence[KeyedWrite], answer: TxnAnswer) -> dict[bytes, De
 class EtcdStorage(StorageDriver):
     """Keys and their values."""
 
-    def __init__(self, paths: Paths, calls: Calls, states: States) -> None:
+    def __init__(self, paths: Paths, calls: Calls, states: TargetStates) -> None:
         """Keep records where *paths* places them."""
         self._paths = paths
         self._calls = calls
@@ -254,7 +254,7 @@ class EtcdStorage(StorageDriver):
     @override
     def write(self, write: Write) -> Future[Version]:
         place = self._place(write)
-        ask = Ask(TXN, place.transaction(), partial(self._version, place), writes=True)
+        ask = TypedRequest(TXN, place.transaction(), partial(self._version, place), writes=True)
         return self._calls.on_demand(ask)
 
     @override
@@ -268,9 +268,9 @@ class EtcdStorage(StorageDriver):
 
     def _read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
         request = messages.txn([], [messages.find(self._key(key)) for key in keys])
-        return self._calls.send(Ask(TXN, request, _entries))
+        return self._calls.send(TypedRequest(TXN, request, _entries))
 
-    def _version(self, place: KeyedWrite, answer: TxnAnswer, _sent: Mark) -> Version:
+    def _version(self, place: KeyedWrite, answer: TxnAnswer, _sent: OrderMark) -> Version:
         return place.version(answer, answer.header.revision)
 
     def _place(self, write: Write) -> KeyedWrite:
@@ -294,7 +294,7 @@ def _entry(answer: RangeAnswer) -> list[Entry | None]:
     return [_entry_of(answer)]
 
 
-def _entries(answer: TxnAnswer, _sent: Mark) -> list[Entry | None]:
+def _entries(answer: TxnAnswer, _sent: OrderMark) -> list[Entry | None]:
     return [_entry_of(one.response_range) for one in answer.responses]
 
 

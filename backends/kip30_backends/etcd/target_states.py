@@ -12,16 +12,16 @@ from kip30.driver.kit.batch_splitting import records_at_once
 from kip30.driver.kit.operation import OperationFuture, Steps
 from kip30.driver.kit.record_paths import leader_path, path_of
 from kip30.driver.kit.time_left import seconds_left
-from kip30.driver.record_format import Unsealed, unseal
+from kip30.driver.record_format import EnvelopeContent, unseal
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import unescape
-from kip30_backends.etcd.calls import Ask, Calls, itself
+from kip30_backends.etcd.calls import Calls, TypedRequest, itself
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import RANGE
 from kip30_backends.etcd.client.messages import PUT, Event, KeyValue, RangeAnswer
 from kip30_backends.etcd.errors import CompactedError
-from kip30_backends.etcd.observation_order import Mark
+from kip30_backends.etcd.observation_order import OrderMark
 
 
 def leader_key(paths: Paths, service: str) -> bytes:
@@ -29,7 +29,7 @@ def leader_key(paths: Paths, service: str) -> bytes:
     return leader_path(paths, service).encode()
 
 
-def unsealed(found: KeyValue) -> Unsealed:
+def unsealed(found: KeyValue) -> EnvelopeContent:
     """Return the record in *found*.
 
     Raises:
@@ -38,7 +38,7 @@ def unsealed(found: KeyValue) -> Unsealed:
     return unseal(found.value, _text(found.key))
 
 
-def claimed(found: KeyValue) -> Unsealed:
+def claimed(found: KeyValue) -> EnvelopeContent:
     """Return the record in *found*, of a member or leader.
 
     Raises:
@@ -179,7 +179,7 @@ class KeysAtRevision(NamedTuple):
     found: Sequence[KeyValue]
 
 
-class States:
+class TargetStates:
     """The targets of one namespace of the configuration."""
 
     def __init__(self, paths: Paths, calls: Calls) -> None:
@@ -219,14 +219,14 @@ class States:
         The first page is read by *until*, and each further one takes the operation timeout at most.
         """
         while True:
-            ask = Ask(RANGE, _request(place), self._ordered)
+            ask = TypedRequest(RANGE, _request(place), self._ordered)
             first: RangeAnswer
             first, order = yield self._calls.send(ask, seconds_left(until))
             found, more, revision = [*first.kvs], first.more, first.header.revision
             try:
                 while more:
                     request = _request(place, found, revision)
-                    page: RangeAnswer = yield self._calls.send(Ask(RANGE, request, itself))
+                    page: RangeAnswer = yield self._calls.send(TypedRequest(RANGE, request, itself))
                     found += page.kvs
                     more = page.more
             except CompactedError:
@@ -234,7 +234,7 @@ class States:
                 continue
             return read(KeysAtRevision(order, revision, found))
 
-    def _ordered(self, answer: RangeAnswer, sent: Mark) -> tuple[RangeAnswer, int]:
+    def _ordered(self, answer: RangeAnswer, sent: OrderMark) -> tuple[RangeAnswer, int]:
         return answer, self._calls.orders.of(answer.header, sent)
 
 

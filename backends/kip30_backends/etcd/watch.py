@@ -20,14 +20,14 @@ from kip30.driver.kit.timer import Timer
 from kip30.driver.kit.watch import NOTHING_DELIVERED, Sink, WatchHandle
 from kip30.driver.records import Delta, Snapshot, Target
 from kip30.errors import ClosedError, UnavailableError
-from kip30_backends.etcd.calls import Ask, Calls, acknowledged
+from kip30_backends.etcd.calls import Calls, TypedRequest, acknowledged
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import RANGE, Channel, Metadata, NoThreadError, failure_of
 from kip30_backends.etcd.client.messages import MESSAGES, Event, WatchAnswer
 from kip30_backends.etcd.client.private_grpc import GRPC
 from kip30_backends.etcd.errors import Failure
-from kip30_backends.etcd.observation_order import Orders, era_of
-from kip30_backends.etcd.target_states import Content, KeysAtRevision, States, TargetKeys
+from kip30_backends.etcd.observation_order import AnswerOrder, era_of
+from kip30_backends.etcd.target_states import Content, KeysAtRevision, TargetKeys, TargetStates
 
 OnEvents = Callable[[list[Event]], None]
 OnLost = Callable[[], None]
@@ -164,7 +164,9 @@ class StreamWatchdog:
         if not self._stream.is_closed:
             root = self._calls.access.prefix.encode()
             request = messages.page(root, b"", limit=1, names_only=True)
-            self._calls.send(Ask(RANGE, request, acknowledged)).add_done_callback(self._answered)
+            self._calls.send(TypedRequest(RANGE, request, acknowledged)).add_done_callback(
+                self._answered
+            )
 
     def _answered(self, answer: Future[None]) -> None:
         error = answer.exception()
@@ -183,7 +185,11 @@ class EtcdWatch(WatchHandle):
     """One observation, and the content of its place as far as it was read or received."""
 
     def __init__(
-        self, place: TargetKeys, sink: Sink, orders: Orders, forget: Callable[["EtcdWatch"], None]
+        self,
+        place: TargetKeys,
+        sink: Sink,
+        orders: AnswerOrder,
+        forget: Callable[["EtcdWatch"], None],
     ) -> None:
         """Notify *sink* of *place*; call *forget* in the end."""
         super().__init__(place.target, sink, forget)
@@ -227,7 +233,7 @@ class EtcdWatch(WatchHandle):
 class Watches:
     """All watches of one backend, notified by one thread. Thread-safe."""
 
-    def __init__(self, states: States, calls: Calls, timer: Timer) -> None:
+    def __init__(self, states: TargetStates, calls: Calls, timer: Timer) -> None:
         """Read from *states*; retry with *timer*."""
         self._states = states
         self._calls = calls

@@ -13,7 +13,7 @@ from kip30.driver.scanning import View
 from kip30_backends.zookeeper.election import ZookeeperElection
 from kip30_backends.zookeeper.membership import ZookeeperMembership
 from kip30_backends.zookeeper.resources import Resources, check_not_reserved
-from kip30_backends.zookeeper.scanning import ZooKeeperScanner
+from kip30_backends.zookeeper.scanning import ZookeeperScanner
 from kip30_backends.zookeeper.settings import ZookeeperSettings
 from kip30_backends.zookeeper.storage import ZookeeperStorage
 
@@ -70,8 +70,8 @@ class ZookeeperBackend(Backend):
 
     @override
     @classmethod
-    def scanner(cls, context: Context, settings: ZookeeperSettings, view: View) -> ZooKeeperScanner:
-        return ZooKeeperScanner(context, settings, view)
+    def scanner(cls, context: Context, settings: ZookeeperSettings, view: View) -> ZookeeperScanner:
+        return ZookeeperScanner(context, settings, view)
 
     @override
     def describe(self) -> Mapping[str, str]:

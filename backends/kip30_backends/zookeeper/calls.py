@@ -1,7 +1,7 @@
 """One request to the store, of a few steps: its queue, its deadline, its answer.
 
-An operation is a generator: it yields an `Ask`, is resumed with its `Answer`, and returns its
-result. It is resumed on the connection's thread, so it must not block.
+An operation is a generator: it yields a `RequestBatch`, is resumed with its `Answer`, and returns
+its result. It is resumed on the connection's thread, so it must not block.
 """
 
 import logging
@@ -26,7 +26,7 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
 
 
-class Ask(NamedTuple):
+class RequestBatch(NamedTuple):
     """Requests to be sent together.
 
     A *fresh* one is answered by a server that has caught up with the leader. One that *writes* is
@@ -69,7 +69,7 @@ class Answer(NamedTuple):
         return outcome
 
 
-Steps: TypeAlias = Generator[Ask, Answer, T]
+Steps: TypeAlias = Generator[RequestBatch, Answer, T]
 
 
 class SyncPoint:
@@ -103,7 +103,7 @@ class PendingOperation(Generic[T]):
         self._steps = steps
         self._reception = queue
         self._outcomes: list[Any] = []
-        self.ask: Ask = Ask(())
+        self.ask: RequestBatch = RequestBatch(())
         self._go_on(None)
 
     def take(

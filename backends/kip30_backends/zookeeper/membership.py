@@ -8,7 +8,7 @@ from kip30.driver import MembershipDriver
 from kip30.driver.kit import refusals
 from kip30.driver.records import Claim, Entry, Version
 from kip30.errors import StoreError, UnavailableError
-from kip30_backends.zookeeper.calls import Answer, Ask, Outbox, Steps
+from kip30_backends.zookeeper.calls import Answer, Outbox, RequestBatch, Steps
 from kip30_backends.zookeeper.client.jute import Stat
 from kip30_backends.zookeeper.client.kazoo_setup import Session
 from kip30_backends.zookeeper.client.messages import Delete, GetData, SetData, Znode
@@ -16,7 +16,7 @@ from kip30_backends.zookeeper.errors import BadVersion, NodeExists, NoNode, Sess
 from kip30_backends.zookeeper.tree import Tree, entry_of, member_of, parent, record
 
 
-class Grip:
+class HeldMember:
     """Hold of a claim on its id: a node of a session, at its last known version."""
 
     def __init__(self, session: Session, stat: Stat, nonce: str) -> None:
@@ -54,13 +54,13 @@ class ZookeeperMembership(MembershipDriver):
         path = self._tree.paths.member(group, member_id)
         request = self._tree.create(path, record(nonce, data), ephemeral=True)
         while True:
-            answer = yield Ask((request,), writes=True)
+            answer = yield RequestBatch((request,), writes=True)
             try:
                 return _claim(member_id, nonce, data, answer, answer.only())
             except NoNode:
                 yield from self._tree.make_group(parent(path))
             except NodeExists:
-                answer = yield Ask((GetData(path),))
+                answer = yield RequestBatch((GetData(path),))
             holder = _holder(answer, path)
             if holder is None:
                 continue
@@ -72,7 +72,7 @@ class ZookeeperMembership(MembershipDriver):
 
     def _replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Steps[Claim]:
         path = self._tree.paths.member(group, claim.name)
-        grip: Grip = claim.handle
+        grip: HeldMember = claim.handle
         while grip.session.lease.end_reason is None:
             # A node that another client has created in its place may have the same version.
             if not (yield from self._found_again(path, grip)):
@@ -81,7 +81,7 @@ class ZookeeperMembership(MembershipDriver):
             if grip.nonce != claim.entry.nonce:
                 raise refusals.other_record(claim.name)
             request = SetData(path, record(nonce, data), grip.version)
-            answer = yield Ask((request,), writes=True, session=grip.session)
+            answer = yield RequestBatch((request,), writes=True, session=grip.session)
             try:
                 grip.version, grip.nonce = answer.only().version, nonce
             except (NoNode, SessionExpired):
@@ -98,12 +98,12 @@ class ZookeeperMembership(MembershipDriver):
 
         The id may be another claim's by now, at the same version: read first.
         """
-        grip: Grip = claim.handle
+        grip: HeldMember = claim.handle
         while grip.session.lease.end_reason is None:
             if not (yield from self._found_again(path, grip)):
                 return
             request = Delete(path, grip.version)
-            answer = yield Ask((request,), writes=True, session=grip.session)
+            answer = yield RequestBatch((request,), writes=True, session=grip.session)
             try:
                 answer.only()
             except BadVersion:
@@ -113,9 +113,9 @@ class ZookeeperMembership(MembershipDriver):
             else:
                 return
 
-    def _found_again(self, path: str, grip: Grip) -> Steps[bool]:
+    def _found_again(self, path: str, grip: HeldMember) -> Steps[bool]:
         """Return whether the node still exists, and record its version and nonce."""
-        answer = yield Ask((GetData(path),))
+        answer = yield RequestBatch((GetData(path),))
         try:
             node: Znode = answer.only()
         except NoNode:
@@ -127,7 +127,7 @@ class ZookeeperMembership(MembershipDriver):
 def _claim(member_id: str, nonce: str, data: bytes, answer: Answer, stat: Stat) -> Claim:
     session = answer.session
     entry = Entry(Version(stat.czxid), nonce, data)
-    return Claim(member_id, entry, session.lease, answer.order, Grip(session, stat, nonce))
+    return Claim(member_id, entry, session.lease, answer.order, HeldMember(session, stat, nonce))
 
 
 def _nonce(node: Znode, path: str) -> str:

@@ -17,7 +17,7 @@ from kip30.driver.kit.timer import Timer
 from kip30.driver.kit.tls_probe import TlsProbe
 from kip30.driver.records import Snapshot, Target
 from kip30.errors import ConfigError, Kip30Error, UnavailableError
-from kip30_backends.zookeeper.calls import Ask, Outbox, Steps
+from kip30_backends.zookeeper.calls import Outbox, RequestBatch, Steps
 from kip30_backends.zookeeper.client.kazoo_setup import Logins, Server
 from kip30_backends.zookeeper.client.messages import (
     AddWatch,
@@ -29,7 +29,7 @@ from kip30_backends.zookeeper.client.messages import (
 from kip30_backends.zookeeper.errors import NoNode, RequestRefused
 from kip30_backends.zookeeper.session import SessionContext, Sessions
 from kip30_backends.zookeeper.settings import ZookeeperSettings
-from kip30_backends.zookeeper.target_states import States
+from kip30_backends.zookeeper.target_states import TargetStates
 from kip30_backends.zookeeper.tree import AccessLists, Tree, acl, owners
 from kip30_backends.zookeeper.watch import Watches
 
@@ -64,7 +64,7 @@ class Resources:
         )
         self.server = _server(context, settings, logins)
         self.outbox = Outbox(context.operation_timeout_seconds * _PATIENCE)
-        self.states = States(self.tree)
+        self.states = TargetStates(self.tree)
         self.watches = Watches(self.outbox, self.states, self.tree)
         former: deque[int] = deque(maxlen=_FORMER_SESSIONS)
         self.sessions = Sessions(
@@ -164,7 +164,7 @@ class Resources:
 
     def _root(self) -> Steps[None]:
         yield from self.tree.check_directories()
-        answer = yield Ask((Exists(self.tree.paths.root),))
+        answer = yield RequestBatch((Exists(self.tree.paths.root),))
         try:
             answer.only()
         except NoNode:
@@ -204,5 +204,5 @@ def _tls_probe(settings: ZookeeperSettings) -> TlsProbe:
 def _knows_all() -> Steps[bool]:
     """Ask the server for a request that was added in 3.6."""
     requests = (AddWatch("/", recursive=False), MultiRead((GetChildren("/"),)), RemoveWatches("/"))
-    answer = yield Ask(requests, fresh=False)
+    answer = yield RequestBatch(requests, fresh=False)
     return not any(isinstance(outcome, RequestRefused) for outcome in answer.outcomes[:2])

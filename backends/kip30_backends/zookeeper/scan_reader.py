@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kip30.driver.scanning import Span
 from kip30.errors import PositionLostError
-from kip30_backends.zookeeper.calls import Answer, Ask, Steps
+from kip30_backends.zookeeper.calls import Answer, RequestBatch, Steps
 from kip30_backends.zookeeper.client.kazoo_setup import Session
 from kip30_backends.zookeeper.client.messages import (
     Exists,
@@ -135,7 +135,7 @@ class Reader:
         return self._resources.outbox.start(steps).result()
 
     def _caught_up(self) -> Steps[int]:
-        answer = yield Ask((Exists(self._top),))
+        answer = yield RequestBatch((Exists(self._top),))
         if not isinstance(answer.outcomes[0], NoNode):
             answer.only()
         if answer.zxid < self._not_before:
@@ -161,7 +161,7 @@ class Reader:
         while True:
             if self._session is None:
                 yield from self._caught_up()
-            answer = yield Ask(requests, fresh=False, session=self._session)
+            answer = yield RequestBatch(requests, fresh=False, session=self._session)
             if not isinstance(answer.outcomes[0], SessionExpired):
                 return answer
             self._session = None
@@ -197,14 +197,14 @@ def place_of(path: str) -> str:
     return path.replace("/", _BELOW)
 
 
-class Part(NamedTuple):
+class NodeRange(NamedTuple):
     """The nodes from the place *begin* on that are before the place *end*."""
 
     begin: str = ""
     end: str = _AFTER_ALL
 
     @classmethod
-    def of_token(cls, token: bytes) -> "Part":
+    def of_token(cls, token: bytes) -> "NodeRange":
         """Return the part whose `token` this is."""
         begin, end = json.loads(token)
         return cls(begin, end)
@@ -230,7 +230,7 @@ class Part(NamedTuple):
         return names[first : bisect_left(names, self.end, key=top.__add__)]
 
 
-_ALL = Part()
+_ALL = NodeRange()
 
 
 def spans(stops: Iterable[tuple[str, int]], rows: int) -> Iterator[Span]:
@@ -238,14 +238,14 @@ def spans(stops: Iterable[tuple[str, int]], rows: int) -> Iterator[Span]:
     begin, count = "", 0
     for place, more in stops:
         if count >= rows:
-            yield Span(Part(begin, place).token(), count)
+            yield Span(NodeRange(begin, place).token(), count)
             begin, count = place, 0
         count += more
     if count:
-        yield Span(Part(begin).token(), count)
+        yield Span(NodeRange(begin).token(), count)
 
 
-class Walk:
+class TreeTraversal:
     """The nodes that are still to be visited: depth first, many at once."""
 
     def __init__(
@@ -253,7 +253,7 @@ class Walk:
         reader: Reader,
         tops: Sequence[str],
         covers: Callable[[str], bool],
-        part: Part = _ALL,
+        part: NodeRange = _ALL,
     ) -> None:
         """Begin with *tops*, and go below them as far as *covers* says and *part* reaches."""
         self._reader = reader

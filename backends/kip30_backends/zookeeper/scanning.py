@@ -38,9 +38,9 @@ from kip30_backends.zookeeper.scan_reader import (
     MOST_NODES,
     Found,
     Listings,
-    Part,
+    NodeRange,
     Reader,
-    Walk,
+    TreeTraversal,
     place_of,
     spans,
 )
@@ -49,7 +49,7 @@ from kip30_backends.zookeeper.settings import Connect, ZookeeperSettings
 _UNREADABLE = "the access list of the node does not allow reading it, nor what is below it"
 
 
-class ZooKeeperScanner(ScanDriver):
+class ZookeeperScanner(ScanDriver):
     """One ensemble, in a session of its own: a session is the only way to ask ZooKeeper anything.
 
     No node is created, changed or deleted.
@@ -95,9 +95,9 @@ class ZooKeeperScanner(ScanDriver):
 
     @override
     def scan(self, span: Span, at: Position) -> Iterator[Page]:
-        reader, part = self._reader(at), Part.of_token(span.token)
-        visit = _Visit(self._nodes, part)
-        walk = Walk(reader, self._nodes.tops, self._nodes.covers, part)
+        reader, part = self._reader(at), NodeRange.of_token(span.token)
+        visit = _VisitResults(self._nodes, part)
+        walk = TreeTraversal(reader, self._nodes.tops, self._nodes.covers, part)
         size = PageSize(MOST_NODES)
         while paths := walk.take(size.rows):
             visit.take(paths, reader.nodes(paths))
@@ -140,14 +140,14 @@ class ZooKeeperScanner(ScanDriver):
         return Reader(self._resources, self._listings, self._nodes.tops[0], not_before)
 
 
-class _Visit:
+class _VisitResults:
     """The results for the nodes that are visited for one part of the tree.
 
     Attributes:
         parents: Those of the present page that have children, and how many.
     """
 
-    def __init__(self, nodes: ScanView, part: Part) -> None:
+    def __init__(self, nodes: ScanView, part: NodeRange) -> None:
         self.parents: list[tuple[str, int]] = []
         self._nodes = nodes
         self._part = part
@@ -195,7 +195,7 @@ class _Visit:
 def _all_places(reader: Reader, nodes: ScanView) -> Iterator[tuple[str, int]]:
     """Yield the places of all nodes, in order; they are in memory together."""
     places: list[str] = []
-    walk = Walk(reader, nodes.tops, nodes.covers)
+    walk = TreeTraversal(reader, nodes.tops, nodes.covers)
     while paths := walk.take():
         places += map(place_of, paths)
         # Only reading all nodes shows which have children: so does their data, but nothing else.
@@ -207,7 +207,7 @@ def _all_places(reader: Reader, nodes: ScanView) -> Iterator[tuple[str, int]]:
 def _scopes(reader: Reader, nodes: ScanView, rows: int) -> Iterator[tuple[str, int]]:
     """Yield the places of namespaces, groups or services, and of names in those with many."""
     for top in nodes.tops:
-        walk = Walk(reader, (), nodes.covers)
+        walk = TreeTraversal(reader, (), nodes.covers)
         _require_readable(walk.go_below([(top, 0)]), nodes)
         while paths := walk.take():
             for path, node in zip(paths, reader.nodes(paths), strict=True):

@@ -24,7 +24,7 @@ from kip30.driver.kit.record_paths import last_page
 from kip30.driver.records import Condition, Entry, Fence, Guard, NamePage, Version, Write
 from kip30.errors import KeyExistsError, KeyMissingError
 from kip30.names import Key
-from kip30_backends.zookeeper.calls import Ask, Outbox, Steps
+from kip30_backends.zookeeper.calls import Outbox, RequestBatch, Steps
 from kip30_backends.zookeeper.client.jute import Stat
 from kip30_backends.zookeeper.client.messages import (
     CheckVersion,
@@ -35,7 +35,7 @@ from kip30_backends.zookeeper.client.messages import (
     Znode,
 )
 from kip30_backends.zookeeper.errors import BadVersion, NodeExists, NoNode, RequestRefused
-from kip30_backends.zookeeper.target_states import States, unescaped
+from kip30_backends.zookeeper.target_states import TargetStates, unescaped
 from kip30_backends.zookeeper.tree import (
     NamespaceVersion,
     NamespaceVersions,
@@ -84,7 +84,7 @@ _EPOCHS = range(1, 2**31)
 class ZookeeperStorage(StorageDriver):
     """Keys and their values."""
 
-    def __init__(self, outbox: Outbox, tree: Tree, states: States) -> None:
+    def __init__(self, outbox: Outbox, tree: Tree, states: TargetStates) -> None:
         """Keep records in *tree*."""
         self._outbox = outbox
         self._tree = tree
@@ -158,7 +158,7 @@ class ZookeeperStorage(StorageDriver):
             if node is None
         ]
         if requests:
-            answer = yield Ask(tuple(requests), writes=True)
+            answer = yield RequestBatch(tuple(requests), writes=True)
             for outcome in answer.outcomes:
                 if isinstance(outcome, RequestRefused) and not isinstance(
                     outcome, NodeExists | NoNode
@@ -384,7 +384,7 @@ class ZookeeperStorage(StorageDriver):
         """
         fence = () if write.fence is None else (self._fence_check(write.fence),)
         request = Multi((*fence, *operations)) if fence or operations[1:] else operations[0]
-        answer = yield Ask((request,), writes=True)
+        answer = yield RequestBatch((request,), writes=True)
         try:
             result = answer.only()
         except RequestRefused as error:

@@ -7,7 +7,7 @@ from kip30.driver.kit.batch_splitting import RECORDS_AT_FIRST, records_at_once
 from kip30.driver.records import Delta, Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import Key, unescape, unescape_all
-from kip30_backends.zookeeper.calls import Answer, Ask, Steps
+from kip30_backends.zookeeper.calls import Answer, RequestBatch, Steps
 from kip30_backends.zookeeper.client.messages import (
     Exists,
     GetChildren,
@@ -49,7 +49,7 @@ class _Members(NamedTuple):
     order: int
 
 
-class States:
+class TargetStates:
     """Reads targets of one tree. With *watch* a read leaves one-shot watches behind.
 
     Attributes:
@@ -107,14 +107,16 @@ class States:
         path, names = self.watched(target), sorted(nodes)
         if target.kind is Kind.NAMESPACE:
             # A server reads several nodes at one moment, but does not look whether they exist.
-            answer = yield Ask(tuple(Exists(f"{path}/{name}") for name in names), fresh=False)
+            answer = yield RequestBatch(
+                tuple(Exists(f"{path}/{name}") for name in names), fresh=False
+            )
             found = map(_found, answer.outcomes)
             listed = [name for name, stat in zip(names, found, strict=True) if stat is not None]
             there, unreadable = unescaped(listed)
             entries = dict.fromkeys(there, _NAME_ALONE)
         else:
             reads = MultiRead(tuple(GetData(f"{path}/{name}") for name in names))
-            answer = yield Ask((reads,), fresh=False)
+            answer = yield RequestBatch((reads,), fresh=False)
             entries, unreadable = _read(path, names, [_seen(one) for one in answer.only()])
         return _merged(before, names, entries, unreadable, answer.order)
 
@@ -123,7 +125,7 @@ class States:
     ) -> Steps[LeaderState]:
         """Read the leader of *service*."""
         path = self._tree.leader(service)
-        answer = yield Ask((*_watching(path, watch), GetData(path)), fresh=fresh)
+        answer = yield RequestBatch((*_watching(path, watch), GetData(path)), fresh=fresh)
         node = _found(answer.outcomes[-1])
         if node is None:
             return LeaderState(None, Snapshot(answer.order, {}), answer)
@@ -138,24 +140,26 @@ class States:
 
     def epoch(self, service: str) -> Steps[int | None]:
         """Read the newest epoch of *service*; None if the service never had a candidate."""
-        answer = yield Ask((GetData(self._tree.epoch(service)),))
+        answer = yield RequestBatch((GetData(self._tree.epoch(service)),))
         node = _found(answer.outcomes[0])
         return None if node is None else node.stat.version
 
     def names(self, path: str, *, watch: bool = False, fresh: bool = True) -> Steps[Answer]:
         """Read the children of *path*; the answer's only outcome is a list of them."""
-        answer = yield Ask((*_watching(path, watch), GetChildren(path, watch)), fresh=fresh)
+        answer = yield RequestBatch(
+            (*_watching(path, watch), GetChildren(path, watch)), fresh=fresh
+        )
         return answer._replace(outcomes=[_found(answer.outcomes[-1]) or []])
 
     def nodes(self, paths: Sequence[str], *, fresh: bool) -> Steps[list[Znode | None]]:
         """Read the nodes *paths*, in few requests; those of one request at one moment."""
         if not paths:
-            return []  # an `Ask` without requests is never answered
+            return []  # an `RequestBatch` without requests is never answered
         if len(paths) == 1 or not self._tree.modern:
-            answer = yield Ask(tuple(GetData(path) for path in paths), fresh=fresh)
+            answer = yield RequestBatch(tuple(GetData(path) for path in paths), fresh=fresh)
             return [_found(outcome) for outcome in answer.outcomes]
         requests = [MultiRead(tuple(map(GetData, part))) for part in _parts(paths)]
-        answer = yield Ask(tuple(requests), fresh=fresh)
+        answer = yield RequestBatch(tuple(requests), fresh=fresh)
         parts = [_found(outcome) for outcome in answer.outcomes]
         return [_found(outcome) for part in parts for outcome in part]
 
@@ -177,7 +181,7 @@ class States:
         self, target: Target, read: Callable[[Znode, str], Entry], *, watch: bool, fresh: bool
     ) -> Steps[Snapshot]:
         path = self.watched(target)
-        answer = yield Ask((*_watching(path, watch), GetData(path)), fresh=fresh)
+        answer = yield RequestBatch((*_watching(path, watch), GetData(path)), fresh=fresh)
         node = _found(answer.outcomes[-1])
         if node is None:
             return Snapshot(answer.order, {})
@@ -228,7 +232,7 @@ class States:
             page = next(_parts(paths[len(nodes) : len(nodes) + most]))
             is_last = len(nodes) + len(page) == len(paths)
             listing: list[Request] = [GetChildren(path)] if is_last else []
-            answer = yield Ask((MultiRead((*listing, *map(GetData, page))),), fresh=False)
+            answer = yield RequestBatch((MultiRead((*listing, *map(GetData, page))),), fresh=False)
             outcomes = answer.only()
             orders.append(answer.order)
             nodes += map(_seen, outcomes[is_last:])
@@ -241,13 +245,13 @@ class States:
         if len(paths) <= RECORDS_AT_FIRST:
             return RECORDS_AT_FIRST
         reads = tuple(map(GetData, paths[:RECORDS_AT_FIRST]))
-        answer = yield Ask((MultiRead(reads),), fresh=False)
+        answer = yield RequestBatch((MultiRead(reads),), fresh=False)
         return _most([*map(_seen, answer.only())])
 
     def _each(self, path: str, names: Sequence[str], watch: bool) -> Steps[_Members]:  # noqa: FBT001
         """Read the list of members and then each of *names*, on a server without `MultiRead`."""
         reads = (GetData(f"{path}/{name}", watch) for name in names)
-        answer = yield Ask((GetChildren(path), *reads), fresh=False)
+        answer = yield RequestBatch((GetChildren(path), *reads), fresh=False)
         children, *nodes = answer.outcomes
         return _Members(set(_found(children) or ()), [*map(_seen, nodes)], answer.order)
 

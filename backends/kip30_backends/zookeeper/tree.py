@@ -23,15 +23,15 @@ from kip30.driver.kit import refusals
 from kip30.driver.record_format import seal, unseal
 from kip30.driver.records import Entry, Version
 from kip30.errors import StoreError
-from kip30_backends.zookeeper.calls import Ask, Steps
+from kip30_backends.zookeeper.calls import RequestBatch, Steps
 from kip30_backends.zookeeper.client.jute import Stat
 from kip30_backends.zookeeper.client.kazoo_setup import Logins
 from kip30_backends.zookeeper.client.messages import (
     Acl,
+    AclEntry,
     Create,
     CreateContainer,
     GetAcl,
-    Grant,
     WhoAmI,
     Znode,
 )
@@ -99,13 +99,13 @@ class AccessLists:
         if self.covers(path):
             return
         paths = [one for one in _down(top, path) if one not in self._sound]
-        answer = yield Ask(tuple(map(GetAcl, paths)))
+        answer = yield RequestBatch(tuple(map(GetAcl, paths)))
         for one, outcome in zip(paths, answer.outcomes, strict=True):
             if isinstance(outcome, NoNode):
                 return
             yield from self._check(one, outcome)
 
-    def _check(self, path: str, outcome: list[Grant] | RequestRefused) -> Steps[None]:
+    def _check(self, path: str, outcome: list[AclEntry] | RequestRefused) -> Steps[None]:
         if isinstance(outcome, RequestRefused):
             raise outcome
         names = (yield from self._known_names()) | self._digest_ids()
@@ -118,7 +118,7 @@ class AccessLists:
             self._sound.clear()
         self._sound.add(path)
 
-    def _is_owner(self, grant: Grant, names: Collection[str]) -> bool:
+    def _is_owner(self, grant: AclEntry, names: Collection[str]) -> bool:
         owners = self._owners or Owners()
         return grant.who in owners.ids or grant.who in names or f"{grant.scheme}:" in names
 
@@ -134,7 +134,7 @@ class AccessLists:
         """
         schemes = self._owners.schemes if self._owners else frozenset[str]()
         if self._names is None and schemes:
-            answer = yield Ask((WhoAmI(),), fresh=False)
+            answer = yield RequestBatch((WhoAmI(),), fresh=False)
             outcome: list[str] | RequestRefused = answer.outcomes[0]
             if isinstance(outcome, Unimplemented):
                 self._names = frozenset(f"{scheme}:" for scheme in schemes)
@@ -159,7 +159,7 @@ def _down(top: str, path: str) -> list[str]:
     return [top, *accumulate(below.split("/"), "{}/{}".format, initial=top)][1:] if below else [top]
 
 
-def _letters(grant: Grant) -> str:
+def _letters(grant: AclEntry) -> str:
     return "".join(letter for bit, letter in _LETTERS if grant.permissions & bit)
 
 
@@ -205,7 +205,9 @@ class Tree:
         """
         if not self.modern:
             return (yield from self.make(path))
-        answer = yield Ask((CreateContainer(path, b"", self._acl, ephemeral=False),), writes=True)
+        answer = yield RequestBatch(
+            (CreateContainer(path, b"", self._acl, ephemeral=False),), writes=True
+        )
         try:
             answer.only()
         except NodeExists:
@@ -216,7 +218,7 @@ class Tree:
     def make(self, path: str) -> Steps[None]:
         """Create the empty node *path* and what is missing above it."""
         while True:
-            answer = yield Ask((self.create(path, b""),), writes=True)
+            answer = yield RequestBatch((self.create(path, b""),), writes=True)
             try:
                 answer.only()
             except NodeExists:

@@ -9,9 +9,9 @@ from kip30.driver.kit.gate import CLOSED
 from kip30.driver.kit.watch import Sink, WatchHandle
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import ClosedError
-from kip30_backends.zookeeper.calls import Ask, Outbox, Steps
+from kip30_backends.zookeeper.calls import Outbox, RequestBatch, Steps
 from kip30_backends.zookeeper.client.messages import AddWatch, Event, RemoveWatches
-from kip30_backends.zookeeper.target_states import States
+from kip30_backends.zookeeper.target_states import TargetStates
 from kip30_backends.zookeeper.tree import Tree
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class WatchedTarget:
 class Watches:
     """All watches of one backend. Thread-safe; sinks are called on the connection's thread."""
 
-    def __init__(self, outbox: Outbox, states: States, tree: Tree) -> None:
+    def __init__(self, outbox: Outbox, states: TargetStates, tree: Tree) -> None:
         """Read with *states*. In an old *tree* every read leaves a one-shot watch behind."""
         self._outbox = outbox
         self._tree = tree
@@ -163,7 +163,7 @@ class Watches:
         watched.dirty = False
         era = watched.era
         if self._tree.modern and not watched.armed:
-            (yield Ask((AddWatch(path, watched.has_children),), fresh=False)).only()
+            (yield RequestBatch((AddWatch(path, watched.has_children),), fresh=False)).only()
             watched.armed = True
         state = yield from self._changed(watched, era)
         if state is None:
@@ -253,4 +253,4 @@ class Watches:
 
 
 def _remove(path: str) -> Steps[None]:
-    yield Ask((RemoveWatches(path),), fresh=False)
+    yield RequestBatch((RemoveWatches(path),), fresh=False)

@@ -24,7 +24,7 @@ from kip30.driver import (
     Watch,
 )
 from kip30.driver.kit.futures import failed, mapped
-from kip30.driver.kit.key_claims import Bid, KeyClaims, KeyElection, KeyMembership, Refused
+from kip30.driver.kit.key_claims import ClaimRequest, KeyClaims, KeyElection, KeyMembership, Refused
 from kip30.driver.kit.lifecycle import CloseOnce, on_thread_of
 from kip30.driver.kit.session import CurrentSession, Renewal
 from kip30.driver.kit.watch import Observe, Sink, WatchHandle
@@ -193,22 +193,26 @@ class _Claims(KeyClaims[Table]):
         self._store, self._requests, self._sessions = store, requests, sessions
 
     @override
-    def take(self, bid: Bid[Table], meaning: Callable[[Claim | Refused], T]) -> Future[T]:
+    def take(
+        self, wanted: ClaimRequest[Table], meaning: Callable[[Claim | Refused], T]
+    ) -> Future[T]:
         number, lease = self._sessions.get()
 
         def answer(granted: ModelGrant | Refused) -> T:
             if isinstance(granted, Refused):
                 return meaning(granted)
-            return meaning(_claim(bid.name, lease, granted))
+            return meaning(_claim(wanted.name, lease, granted))
 
-        return mapped(self._requests.write(partial(self._store.claim, bid, number)), answer)
+        return mapped(self._requests.write(partial(self._store.claim, wanted, number)), answer)
 
     @override
-    def replace(self, bid: Bid[Table], claim: Claim) -> Future[Claim | None]:
+    def replace(self, wanted: ClaimRequest[Table], claim: Claim) -> Future[Claim | None]:
         def answer(granted: ModelGrant | None) -> Claim | None:
-            return None if granted is None else _claim(bid.name, claim.lease, granted)
+            return None if granted is None else _claim(wanted.name, claim.lease, granted)
 
-        return mapped(self._requests.write(partial(self._store.replace, bid, claim.entry)), answer)
+        return mapped(
+            self._requests.write(partial(self._store.replace, wanted, claim.entry)), answer
+        )
 
     @override
     def give_up(self, at: Table, claim: Claim) -> Future[None]:

@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from kip30 import Fence
 from kip30.driver.kit import refusals
-from kip30.driver.kit.key_claims import Bid, Refused
-from kip30.driver.record_format import Unsealed
+from kip30.driver.kit.key_claims import ClaimRequest, Refused
+from kip30.driver.record_format import EnvelopeContent
 from kip30.driver.records import (
     Entry,
     HeldByOther,
@@ -70,7 +70,7 @@ class LockDelayed(Refused):
     @classmethod
     def at(cls, revision: int) -> "LockDelayed":
         """Return the answer at *revision*."""
-        return cls(revision, Unsealed("", "", b""), 0)
+        return cls(revision, EnvelopeContent("", "", b""), 0)
 
     @override
     def held(self) -> HeldByOther:
@@ -202,30 +202,30 @@ class ModelStore:
 
     # -- claims
 
-    def claim(self, bid: Bid[Table], session: int) -> ModelGrant | Refused:
+    def claim(self, wanted: ClaimRequest[Table], session: int) -> ModelGrant | Refused:
         """Grant an id, or a service, which has one holder, to *session*."""
         if session not in self._sessions:
             raise UnavailableError(_ENDED)
-        rows = self._rows(bid.at)
-        holder = next(iter(rows), bid.name) if bid.at.kind is Kind.SERVICE else bid.name
+        rows = self._rows(wanted.at)
+        holder = next(iter(rows), wanted.name) if wanted.at.kind is Kind.SERVICE else wanted.name
         row = rows.get(holder)
         if row is None:
-            is_delayed = bid.at.kind is Kind.SERVICE and self._is_delayed(bid.at)
-            return LockDelayed.at(self.revision) if is_delayed else self._grant(bid, session)
+            is_delayed = wanted.at.kind is Kind.SERVICE and self._is_delayed(wanted.at)
+            return LockDelayed.at(self.revision) if is_delayed else self._grant(wanted, session)
         version, nonce, data = row.entry
-        if (row.session, nonce) != (session, bid.nonce):
-            return Refused(self.revision, Unsealed(nonce, holder, data), version.major)
+        if (row.session, nonce) != (session, wanted.nonce):
+            return Refused(self.revision, EnvelopeContent(nonce, holder, data), version.major)
         return ModelGrant(row.entry, self.revision)
 
-    def replace(self, bid: Bid[Table], held: Entry) -> ModelGrant | None:
+    def replace(self, wanted: ClaimRequest[Table], held: Entry) -> ModelGrant | None:
         """Replace the record *held*; None if it is gone."""
-        row = self._rows(bid.at).get(bid.name)
+        row = self._rows(wanted.at).get(wanted.name)
         if row is None or row.entry.version != held.version:
             return None
         if row.entry.nonce != held.nonce:
-            raise refusals.other_record(bid.name)
-        entry = bid.entry(held.version.major)
-        self._put(bid.at, bid.name, ModelRecord(entry, row.session))
+            raise refusals.other_record(wanted.name)
+        entry = wanted.entry(held.version.major)
+        self._put(wanted.at, wanted.name, ModelRecord(entry, row.session))
         return ModelGrant(entry, self.revision)
 
     def release(self, table: Table, name: str, held: Entry) -> None:
@@ -242,11 +242,11 @@ class ModelStore:
     def _is_delayed(self, table: Table) -> bool:
         return self.simulation.now < self._free_at.get(table, 0.0)
 
-    def _grant(self, bid: Bid[Table], session: int) -> ModelGrant:
-        entry = bid.entry(self.revision + 1)
+    def _grant(self, wanted: ClaimRequest[Table], session: int) -> ModelGrant:
+        entry = wanted.entry(self.revision + 1)
         for granted in self.on_grant:
-            granted(bid.at, bid.name, entry)
-        self._put(bid.at, bid.name, ModelRecord(entry, session))
+            granted(wanted.at, wanted.name, entry)
+        self._put(wanted.at, wanted.name, ModelRecord(entry, session))
         return ModelGrant(entry, self.revision)
 
     # -- values

@@ -22,7 +22,7 @@ class Forkable(Protocol):
         ...
 
 
-class Uninterrupted:
+class UninterruptedByFork:
     """A context that a fork waits for, so that the child does not inherit it half done.
 
     Thread-safe. A fork waits a limited time only: a thread may hold this while it waits for the
@@ -82,7 +82,7 @@ class Uninterrupted:
         self._changed = threading.Condition()
 
 
-_sections: list[Uninterrupted] = []
+_sections: list[UninterruptedByFork] = []
 _open: weakref.WeakSet[Forkable] = weakref.WeakSet()
 _kept: list[Forkable] = []
 _has_used_stores = False

@@ -12,14 +12,14 @@ from typing_extensions import override
 from kip30.driver.contract import ElectionDriver, MembershipDriver
 from kip30.driver.kit import refusals
 from kip30.driver.kit.futures import mapped
-from kip30.driver.record_format import Unsealed, seal
+from kip30.driver.record_format import EnvelopeContent, seal
 from kip30.driver.records import Claim, Entry, HeldByOther, Snapshot, Version
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
-class Bid(NamedTuple, Generic[K]):
+class ClaimRequest(NamedTuple, Generic[K]):
     """A request for a key by *name*; the record has *label* if the key does not show the name.
 
     Attributes:
@@ -49,7 +49,7 @@ class Refused(NamedTuple):
     """The record that holds the key instead, its order, and the revision of its creation."""
 
     order: int
-    holder: Unsealed
+    holder: EnvelopeContent
     created: int
 
     def held(self) -> HeldByOther:
@@ -62,11 +62,11 @@ class Refused(NamedTuple):
 class KeyClaims(Protocol[K]):
     """Keys with an owner, of one store. Thread-safe."""
 
-    def take(self, bid: Bid[K], meaning: Callable[[Claim | Refused], T]) -> Future[T]:
+    def take(self, wanted: ClaimRequest[K], meaning: Callable[[Claim | Refused], T]) -> Future[T]:
         """Take a key if it is free; *meaning* turns the outcome into the answer."""
         ...
 
-    def replace(self, bid: Bid[K], claim: Claim) -> Future[Claim | None]:
+    def replace(self, wanted: ClaimRequest[K], claim: Claim) -> Future[Claim | None]:
         """Replace the record that *claim* has; None if the claim is gone.
 
         Raises `refusals.other_record` if it has another one.
@@ -97,7 +97,9 @@ class KeyMembership(MembershipDriver, Generic[K]):
                 raise refusals.member_exists(group, member_id)
             return answer
 
-        return self._claims.take(Bid(self._key(group, member_id), member_id, nonce, data), joined)
+        return self._claims.take(
+            ClaimRequest(self._key(group, member_id), member_id, nonce, data), joined
+        )
 
     @override
     def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
@@ -106,8 +108,8 @@ class KeyMembership(MembershipDriver, Generic[K]):
                 raise refusals.not_member(group, claim.name)
             return answer
 
-        bid = Bid(self._key(group, claim.name), claim.name, nonce, data)
-        return mapped(self._claims.replace(bid, claim), replaced)
+        wanted = ClaimRequest(self._key(group, claim.name), claim.name, nonce, data)
+        return mapped(self._claims.replace(wanted, claim), replaced)
 
     @override
     def release(self, group: str, claim: Claim) -> Future[None]:
@@ -130,8 +132,8 @@ class KeyElection(ElectionDriver, Generic[K]):
     def claim(
         self, service: str, candidate: str, nonce: str, data: bytes
     ) -> Future[Claim | HeldByOther]:
-        bid = Bid(self._key(service), candidate, nonce, data, label=candidate)
-        return self._claims.take(bid, _won_or_held)
+        wanted = ClaimRequest(self._key(service), candidate, nonce, data, label=candidate)
+        return self._claims.take(wanted, _won_or_held)
 
     @override
     def release(self, service: str, claim: Claim) -> Future[None]:

@@ -12,7 +12,7 @@ _WARN_SECONDS = 1.0
 _LIMITS = "see `ulimit -u`, and the limit of tasks of the service or container (TasksMax, pids.max)"
 
 
-class _Postponed:
+class _PendingStarts:
     """Threads that could not be started when they should have been.
 
     Attributes:
@@ -37,7 +37,7 @@ class _Postponed:
             log.warning("cannot start a thread: %s; %s", str(error), _LIMITS)
 
 
-_postponed = _Postponed()
+_postponed = _PendingStarts()
 
 
 def started(thread: threading.Thread) -> bool:

@@ -15,7 +15,7 @@ Action = Callable[[], object]
 _log: logging.Logger = logging.getLogger(__name__)
 
 
-class Due:
+class ScheduledAction:
     """An action that will be called."""
 
     __slots__ = ("action",)
@@ -43,7 +43,7 @@ class Timer:
         # All of these are written under the condition.
         # A heap: when each action is due, by `time.monotonic`, a number, and the action. The number
         # keeps the order of actions that are due at once, and spares comparing them.
-        self._due: list[tuple[float, int, Due]] = []
+        self._due: list[tuple[float, int, ScheduledAction]] = []
         self._numbers = itertools.count()
         self._stopped = False
         # Started once; None before that, and while the system has none to spare.
@@ -60,9 +60,9 @@ class Timer:
             if not self._has_thread():
                 raise UnavailableError(f"the system has no thread to spare for {self._name}")
 
-    def after(self, seconds: float, action: Action) -> Due | None:
+    def after(self, seconds: float, action: Action) -> ScheduledAction | None:
         """Call *action* after *seconds*, or when this is stopped; None if it is already stopped."""
-        due = Due(action)
+        due = ScheduledAction(action)
         with self._changed:
             if self._stopped:
                 return None

@@ -13,7 +13,7 @@ from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 
-Ask = Callable[[Backend, str], Future[Claim] | Future[Claim | HeldByOther]]
+TypedRequest = Callable[[Backend, str], Future[Claim] | Future[Claim | HeldByOther]]
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ Ask = Callable[[Backend, str], Future[Claim] | Future[Claim | HeldByOther]]
     ids=["member", "leader"],
 )
 def test_a_claim_after_the_session_ended_is_new_despite_its_nonce(
-    ensemble: Ensemble, open_client: Open, ask: Ask
+    ensemble: Ensemble, open_client: Open, ask: TypedRequest
 ) -> None:
     nonce = new_nonce()
     with ensemble.link() as link:

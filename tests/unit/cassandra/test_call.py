@@ -8,7 +8,7 @@ import pytest
 
 from kip30 import ClosedError, OutcomeUnknownError, UnavailableError
 from kip30.driver.kit.timer import Timer
-from kip30_backends.cassandra.calls import Answer, Ask, Call, ClusterNodes, RequestContext
+from kip30_backends.cassandra.calls import Answer, Call, ClusterNodes, RequestContext, TypedRequest
 from kip30_backends.cassandra.client.connections import Row
 from kip30_backends.cassandra.errors import Failure
 from kip30_conformance.polling import eventually, time_scale
@@ -165,5 +165,5 @@ def _timers(context: RequestContext) -> list[object]:
 
 
 def _call(context: RequestContext, seconds: float = SECONDS * time_scale()) -> Call[Answer]:
-    ask = Ask[Answer]("statement", lambda answer: answer, writes=True)
+    ask = TypedRequest[Answer]("statement", lambda answer: answer, writes=True)
     return Call(context, ask, time.monotonic() + seconds)

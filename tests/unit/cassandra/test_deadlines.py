@@ -9,11 +9,11 @@ from kip30.driver.kit.futures import Completed
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Condition, Fence, Write, new_nonce
 from kip30.names import Key
-from kip30_backends.cassandra.calls import Answer, Ask, Calls
+from kip30_backends.cassandra.calls import Answer, Calls, TypedRequest
 from kip30_backends.cassandra.election import Fences
 from kip30_backends.cassandra.observation_order import Revisions
 from kip30_backends.cassandra.storage import BatchedWrites
-from kip30_backends.cassandra.tombstone_folding import Folds
+from kip30_backends.cassandra.tombstone_folding import FoldingQueue
 
 SECONDS = 5.0
 
@@ -41,7 +41,7 @@ class Scripted:
     def until(self) -> float:
         return time.monotonic() + SECONDS
 
-    def send(self, ask: Ask[Any], until: float | None = None) -> Future[Any]:
+    def send(self, ask: TypedRequest[Any], until: float | None = None) -> Future[Any]:
         self.asked.append(until)
         return Completed(ask.read(Answer([next(self._answers)], self._sure)))
 
@@ -66,4 +66,4 @@ def test_a_write_with_a_fence() -> None:
 
 def _write(calls: Any, fence: Fence | None) -> None:
     write = Write(Key("n", "k"), new_nonce(), b"", Condition.ANY, fence)
-    BatchedWrites(calls, Fences(calls), Folds(calls, calls, "ks")).add(write).result(1)
+    BatchedWrites(calls, Fences(calls), FoldingQueue(calls, calls, "ks")).add(write).result(1)

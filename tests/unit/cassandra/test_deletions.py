@@ -16,8 +16,8 @@ import pytest
 
 from kip30 import PluginLocator
 from kip30_backends.cassandra import tombstone_folding
-from kip30_backends.cassandra.calls import Answer, Ask
-from kip30_backends.cassandra.tombstone_folding import Folding, between
+from kip30_backends.cassandra.calls import Answer, TypedRequest
+from kip30_backends.cassandra.tombstone_folding import PartitionFolding, between
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
@@ -82,7 +82,7 @@ def signature(client: PluginLocator, namespace: str) -> object:
     backend: Any = client.backend
     calls = backend._resources.calls
     asked = calls.statements.bind("read_done", namespace, "jobs")
-    return calls.send(Ask(asked, _first)).result()
+    return calls.send(TypedRequest(asked, _first)).result()
 
 
 def _first(answer: Answer) -> object:
@@ -196,7 +196,7 @@ def test_a_listener_that_cannot_be_served_is_warned_of_once(
         return [one.message for one in caplog.records if "listeners are" in one.message]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folding, "fold", _fold_nothing)
+        patch.setattr(PartitionFolding, "fold", _fold_nothing)
         pass_through(client, pool, 2 * MOST_DELETIONS)
         eventually(warnings, what="a warning")
         assert [one.startswith("listeners are not notified") for one in warnings()] == [True]
@@ -205,7 +205,7 @@ def test_a_listener_that_cannot_be_served_is_warned_of_once(
     assert len(warnings()) <= 2  # the second one says that it is over
 
 
-def _fold_nothing(_: Folding) -> int:
+def _fold_nothing(_: PartitionFolding) -> int:
     return 0
 
 

@@ -20,7 +20,7 @@ from kip30.driver.records import (
 )
 from kip30.names import Key
 from kip30_backends.cassandra import CassandraBackend
-from kip30_backends.cassandra.session import Holding, Session, Sessions
+from kip30_backends.cassandra.session import HeldClaim, Session, Sessions
 from kip30_conformance.polling import eventually, time_scale
 from tests.unit.clients import Open
 
@@ -155,9 +155,9 @@ def test_a_join_that_is_tried_again_holds_up_nothing_else_of_the_group(
     membership: Any = backend.membership
     claim = membership._claim
 
-    def attempt(bid: object) -> Steps[Claim | None]:
+    def attempt(wanted: object) -> Steps[Claim | None]:
         done.append("join")
-        result: Claim | None = yield refused if len(done) == 1 else begun(claim(bid))
+        result: Claim | None = yield refused if len(done) == 1 else begun(claim(wanted))
         return result
 
     def renew(_until: float) -> Steps[None]:
@@ -191,11 +191,11 @@ def _overwrite(admin: Admin, namespace: str, old: str, new: str) -> None:
     assert answer["[applied]"]
 
 
-def _after_rounds(sessions: Sessions, rounds: int) -> Callable[[Session, Holding], bool]:
+def _after_rounds(sessions: Sessions, rounds: int) -> Callable[[Session, HeldClaim], bool]:
     """Return `Sessions.holds`, with an empty round of renewals before its first *rounds* calls."""
     holds, left = sessions.holds, iter(range(rounds))
 
-    def late(session: Session, holding: Holding) -> bool:
+    def late(session: Session, holding: HeldClaim) -> bool:
         if next(left, None) is not None:
             sessions._prolong(session, sessions._context.clock.now())
         return holds(session, holding)

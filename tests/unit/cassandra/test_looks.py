@@ -14,7 +14,7 @@ from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
 from kip30_backends.cassandra.target_states import Revision
-from kip30_backends.cassandra.watch import NamespacePoll, Rhythm
+from kip30_backends.cassandra.watch import NamespacePoll, PollTiming
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from tests.unit.clients import Open
@@ -25,7 +25,7 @@ OLD, NEW = Entry(Version(9), "one", b"old"), Entry(Version(10), "other", b"new")
 
 
 class Divided:
-    """Stands in for `States`: all nodes have the newest revision, few have the write behind it."""
+    """Stands in for `TargetStates`: all nodes have the newest revision, few the write behind it."""
 
     def __init__(self) -> None:
         self.looks = list[bool]()
@@ -75,7 +75,7 @@ def timer() -> Iterator[Timer]:
 def test_a_watcher_gets_the_last_write_although_its_revision_was_seen(timer: Timer) -> None:
     states: Any = Divided()
     watcher = Watcher()
-    poll = NamespacePoll("n", states, Rhythm(timer, ConcurrencyLimit(1), 0.001))
+    poll = NamespacePoll("n", states, PollTiming(timer, ConcurrencyLimit(1), 0.001))
     poll.add(watcher)
     eventually(lambda: watcher.told and watcher.told.entries["k"] == NEW, what="the new one")
     for _ in range(10):

@@ -12,10 +12,10 @@ from kip30.driver.kit.operation import begun
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Fence
 from kip30.names import Key
-from kip30_backends.cassandra.calls import Answer, Ask, Calls
+from kip30_backends.cassandra.calls import Answer, Calls, TypedRequest
 from kip30_backends.cassandra.election import Fences
 from kip30_backends.cassandra.storage import CassandraStorage
-from kip30_backends.cassandra.tombstone_folding import Folds
+from kip30_backends.cassandra.tombstone_folding import FoldingQueue
 
 MANY = 1000
 NAMES = [f"n{number:04d}" for number in range(MANY)]
@@ -43,7 +43,7 @@ class Unanswered:
     def until(self) -> float:
         return SOON + time.monotonic()
 
-    def send(self, ask: Ask[Any], _until: float) -> Future[Any]:
+    def send(self, ask: TypedRequest[Any], _until: float) -> Future[Any]:
         self.reads.append(ask.read)
         self.asked.append(Future())
         return self.asked[-1]
@@ -53,7 +53,7 @@ class Unanswered:
 
 def test_many_namespaces_are_read() -> None:
     calls: Any = Unanswered()
-    read = CassandraStorage(calls, Fences(calls), Folds(calls, calls, "ks")).read(
+    read = CassandraStorage(calls, Fences(calls), FoldingQueue(calls, calls, "ks")).read(
         [Key(name, "k") for name in NAMES]
     )
     for number, one in reversed([*enumerate(calls.asked)]):

@@ -8,7 +8,7 @@ import pytest
 from kip30_backends.cassandra import observation_order
 from kip30_backends.cassandra.calls import ClusterNodes
 from kip30_backends.cassandra.client.cluster import ContactPointPolicy
-from kip30_backends.cassandra.observation_order import Orders, Revisions
+from kip30_backends.cassandra.observation_order import AnswerOrder, Revisions
 
 
 class Node:
@@ -114,7 +114,7 @@ def test_a_revision_is_not_proposed_twice_once_its_partition_is_not_far_ahead(
 
 
 def test_the_next_watch_order_exceeds_the_last_stamp() -> None:
-    orders = Orders()
+    orders = AnswerOrder()
     polled = orders.next()
     assert orders.last_stamp < polled
     last_stamp = orders.stamp()

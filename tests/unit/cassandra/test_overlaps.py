@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from kip30.driver.records import Entry, Kind, Target, Version
-from kip30_backends.cassandra.observation_order import Orders, Overlaps
+from kip30_backends.cassandra.observation_order import AnswerOrder, OverlappingReads
 
 GROUP = Target(Kind.GROUP, "g")
 STEPS = 400
@@ -22,8 +22,8 @@ class Reads:
     """Reads of one target, each begun, seen and answered when the test says so."""
 
     def __init__(self) -> None:
-        self.orders = Orders()
-        self.overlaps = Overlaps(self.orders)
+        self.orders = AnswerOrder()
+        self.overlaps = OverlappingReads(self.orders)
 
     def begin(self) -> int:
         self.overlaps.begin(GROUP)

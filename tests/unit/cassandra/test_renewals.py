@@ -15,7 +15,7 @@ from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
 from kip30_backends.cassandra.session import (
     ClaimBatch,
     ClaimRow,
-    Holding,
+    HeldClaim,
     renew_all,
     renewal_batches,
 )
@@ -30,9 +30,9 @@ MEMBERS = 120
 LANES = 16
 
 
-def _held(number: int, *, kind: str = "members", scope: str = "g", size: int = 1) -> Holding:
+def _held(number: int, *, kind: str = "members", scope: str = "g", size: int = 1) -> HeldClaim:
     entry = Entry(Version(number), f"n{number}", bytes(size))
-    return Holding(ClaimRow(kind, scope, f"m{number}"), entry, sent_at=float(number))
+    return HeldClaim(ClaimRow(kind, scope, f"m{number}"), entry, sent_at=float(number))
 
 
 def _sizes(made: Sequence[ClaimBatch]) -> list[int]:

@@ -10,7 +10,7 @@ from kip30.driver import Context
 from kip30.driver.clock import ManualClock
 from kip30.driver.kit.futures import Completed
 from kip30.driver.records import Entry, Version
-from kip30_backends.cassandra.session import ClaimRow, Holding, Sessions
+from kip30_backends.cassandra.session import ClaimRow, HeldClaim, Sessions
 
 A_MOMENT = 0.2
 LONG = 10.0
@@ -30,7 +30,7 @@ def test_none_is_forgotten_while_somebody_looks_for_it() -> None:
     alarm: Any = Alarm()
     sessions = Sessions(_context(), alarm, lambda _: Completed(()), 1.0)
     session = sessions.current()
-    holding = Holding(ClaimRow("members", "g", "m"), Entry(Version(1), "n", b""), session.since)
+    holding = HeldClaim(ClaimRow("members", "g", "m"), Entry(Version(1), "n", b""), session.since)
     assert sessions.holds(session, holding)
     sessions._end(session, "it is gone")
     with sessions._lock:
@@ -47,7 +47,7 @@ def test_the_row_of_a_term_is_kept_while_work_goes_on_under_it(kind: str, *, is_
     alarm: Any = Alarm()
     sessions = Sessions(_context(), alarm, lambda _: Completed(()), 1.0)
     session = sessions.current()
-    holding = Holding(ClaimRow(kind, "s", "c"), Entry(Version(1), "n", b""), session.since)
+    holding = HeldClaim(ClaimRow(kind, "s", "c"), Entry(Version(1), "n", b""), session.since)
     assert sessions.holds(session, holding)
     session.lease.begin_use()
     sessions._end(session, "not renewed in time")

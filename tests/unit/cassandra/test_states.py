@@ -10,12 +10,12 @@ import pytest
 from kip30.driver.kit.operation import begun
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Kind, Snapshot, Target
-from kip30_backends.cassandra.calls import Answer, Ask, Calls
-from kip30_backends.cassandra.observation_order import Orders
+from kip30_backends.cassandra.calls import Answer, Calls, TypedRequest
+from kip30_backends.cassandra.observation_order import AnswerOrder
 from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
-from kip30_backends.cassandra.target_states import States
-from kip30_backends.cassandra.tombstone_folding import Folds
-from kip30_backends.cassandra.watch import CassandraWatch, NamespacePoll, Rhythm
+from kip30_backends.cassandra.target_states import TargetStates
+from kip30_backends.cassandra.tombstone_folding import FoldingQueue
+from kip30_backends.cassandra.watch import CassandraWatch, NamespacePoll, PollTiming
 
 VALUE = Target(Kind.VALUE, "n", "k")
 OLD, NEW = 9, 10
@@ -29,8 +29,8 @@ class Asked:
 
     def __init__(self) -> None:
         self.statements = self
-        self.orders = Orders()
-        self._asked = list[tuple[Ask[Any], Future[Any]]]()
+        self.orders = AnswerOrder()
+        self._asked = list[tuple[TypedRequest[Any], Future[Any]]]()
 
     def bind(self, name: str, *_: object) -> str:
         return name
@@ -40,7 +40,7 @@ class Asked:
     def until(self) -> float:
         return time.monotonic() + 10
 
-    def send(self, ask: Ask[Any], _until: float = 0.0) -> Future[Any]:
+    def send(self, ask: TypedRequest[Any], _until: float = 0.0) -> Future[Any]:
         done: Future[Any] = Future()
         self._asked.append((ask, done))
         return done
@@ -74,8 +74,8 @@ class World:
         asked: Any = Asked()
         self.asked = asked
         self.told = list[Snapshot]()
-        self.states = States(asked, Folds(asked, asked, "ks"))
-        self.poll = NamespacePoll("n", self.states, Rhythm(timer, ConcurrencyLimit(1), 0.01))
+        self.states = TargetStates(asked, FoldingQueue(asked, asked, "ks"))
+        self.poll = NamespacePoll("n", self.states, PollTiming(timer, ConcurrencyLimit(1), 0.01))
         self.watch = CassandraWatch(
             VALUE, self.told.append, asked.orders, lambda _: self.poll.remove(self.watch)
         )

@@ -16,8 +16,8 @@ from kip30_backends.consul.client import endpoints
 from kip30_backends.consul.client.http import Answer
 from kip30_backends.consul.client.operation_requests import (
     OK_OR_ABSENT,
-    Ask,
     OperationRequests,
+    TypedRequest,
 )
 from kip30_backends.consul.watch import Watches
 from kip30_conformance.clients.callback_recorder import Recorder
@@ -113,7 +113,7 @@ def test_a_first_answer_that_arrives_during_a_shared_reading_hides_no_change(
         watches: Watches, watch: ConsulWatch, _: object, requests: OperationRequests
     ) -> None:
         sent = watches._states.mark(watch.place)
-        asked = Ask("GET", watch.place.url, watch.understand, answers=OK_OR_ABSENT)
+        asked = TypedRequest("GET", watch.place.url, watch.understand, answers=OK_OR_ABSENT)
         index, content = requests.ask(asked)
         first_answer.append(lambda: watch.tell(watches._states.order(index, sent), content))
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from kip30.driver.kit import fork_safety
-from kip30.driver.kit.fork_safety import Uninterrupted
+from kip30.driver.kit.fork_safety import UninterruptedByFork
 from kip30_conformance.clients.fork_calls import in_forked_child
 from kip30_conformance.polling import time_scale
 
@@ -15,16 +15,16 @@ SOON = 10
 
 
 @pytest.fixture(scope="module")
-def section() -> Uninterrupted:
-    return Uninterrupted(SOON * time_scale())
+def section() -> UninterruptedByFork:
+    return UninterruptedByFork(SOON * time_scale())
 
 
 @pytest.fixture(scope="module")
-def hurried() -> Uninterrupted:
-    return Uninterrupted(0.05)
+def hurried() -> UninterruptedByFork:
+    return UninterruptedByFork(0.05)
 
 
-def _inside(section: Uninterrupted, until: threading.Event) -> threading.Thread:
+def _inside(section: UninterruptedByFork, until: threading.Event) -> threading.Thread:
     """Return a thread that is inside *section* until *until* is set."""
     entered = threading.Event()
 
@@ -39,7 +39,7 @@ def _inside(section: Uninterrupted, until: threading.Event) -> threading.Thread:
     return thread
 
 
-def test_a_fork_waits_until_no_thread_is_inside(section: Uninterrupted) -> None:
+def test_a_fork_waits_until_no_thread_is_inside(section: UninterruptedByFork) -> None:
     done = threading.Event()
     thread = _inside(section, done)
     threading.Timer(0.1, done.set).start()
@@ -47,7 +47,7 @@ def test_a_fork_waits_until_no_thread_is_inside(section: Uninterrupted) -> None:
     thread.join()
 
 
-def test_a_fork_does_not_wait_for_ever(hurried: Uninterrupted) -> None:
+def test_a_fork_does_not_wait_for_ever(hurried: UninterruptedByFork) -> None:
     done = threading.Event()
     thread = _inside(hurried, done)
     assert in_forked_child(lambda: _enters(hurried)) == "True"
@@ -57,7 +57,7 @@ def test_a_fork_does_not_wait_for_ever(hurried: Uninterrupted) -> None:
 
 
 def test_a_fork_from_inside_does_not_wait_for_its_own_thread(
-    section: Uninterrupted,
+    section: UninterruptedByFork,
 ) -> None:
     started = time.monotonic()
     with section, section:
@@ -66,12 +66,12 @@ def test_a_fork_from_inside_does_not_wait_for_its_own_thread(
     assert in_forked_child(lambda: _enters(section)) == "True"
 
 
-def test_a_child_may_fork(section: Uninterrupted) -> None:
+def test_a_child_may_fork(section: UninterruptedByFork) -> None:
     assert in_forked_child(lambda: in_forked_child(lambda: _enters(section))) == "True"
 
 
 def test_threads_that_enter_all_the_time_do_not_keep_a_fork_waiting(
-    section: Uninterrupted,
+    section: UninterruptedByFork,
 ) -> None:
     stopped = threading.Event()
 
@@ -111,7 +111,7 @@ def test_all_objects_are_abandoned_in_a_child_even_if_one_raises() -> None:
     assert [one.abandoned_by for one in things] == [0, 0, 0]
 
 
-def _enters(section: Uninterrupted) -> bool:
+def _enters(section: UninterruptedByFork) -> bool:
     entered = threading.Event()
 
     def enter() -> None:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip30.driver.record_format import OVERHEAD_BYTES, Unsealed, seal, unseal, unseal_all
+from kip30.driver.record_format import OVERHEAD_BYTES, EnvelopeContent, seal, unseal, unseal_all
 from kip30.driver.records import new_nonce
 from kip30.errors import StoreError
 
@@ -12,7 +12,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
 @given(st.binary(), texts)
 def test_a_sealed_record_is_unsealed_unchanged(data: bytes, name: str) -> None:
     nonce = new_nonce()
-    assert unseal(seal(nonce, data, name=name), "/k") == Unsealed(nonce, name, data)
+    assert unseal(seal(nonce, data, name=name), "/k") == EnvelopeContent(nonce, name, data)
 
 
 def test_overhead() -> None:

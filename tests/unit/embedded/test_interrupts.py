@@ -21,7 +21,7 @@ from kip30.driver.records import Claim, Condition, Kind, Target, Write
 from kip30.errors import UnavailableError
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, fork_safety
-from kip30_backends.embedded.database import Turn, WriteQueue
+from kip30_backends.embedded.database import QueueTurn, WriteQueue
 from kip30_backends.embedded.liveness_locks import held_off
 from kip30_conformance.polling import time_scale
 
@@ -73,7 +73,7 @@ def in_thread(work: Callable[[], object]) -> None:
 @contextmanager
 def having_the_turn(queue: WriteQueue) -> Generator[None]:
     """Wait for the turn and keep it for the block; not for a thread that is interrupted."""
-    turn = Turn()
+    turn = QueueTurn()
     try:
         assert queue.enter(turn, 60)
         yield
@@ -243,7 +243,7 @@ def test_a_wait_interrupted_anywhere_passes_the_turn_on() -> None:
         inside.wait()
 
     def wait() -> None:
-        turn = Turn()
+        turn = QueueTurn()
         try:
             assert queue.enter(turn, 60)
         finally:
@@ -256,12 +256,12 @@ def test_a_wait_interrupted_anywhere_passes_the_turn_on() -> None:
         in_thread(wait)
     holders[-1].join()
     assert len(holders) > 10
-    assert queue.try_enter(Turn())
+    assert queue.try_enter(QueueTurn())
 
 
 def test_threads_that_wait_go_on_after_an_interrupted_leave() -> None:
     queue = WriteQueue()
-    lost, ended = Turn(), list[int]()
+    lost, ended = QueueTurn(), list[int]()
     assert queue.try_enter(lost)
 
     def wait(number: int) -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kip30.driver.records import Entry, Version
-from kip30_backends.embedded.target_states import Layered, changed
+from kip30_backends.embedded.target_states import LayeredEntries, changed
 
 
 def test_layers_read_like_the_dict_that_they_stand_for() -> None:
@@ -24,7 +24,7 @@ def test_layers_read_like_the_dict_that_they_stand_for() -> None:
                 plain.pop(name, None)
             else:
                 plain[name] = entry
-        layered += isinstance(entries, Layered)
+        layered += isinstance(entries, LayeredEntries)
         assert (len(entries), dict(entries), entries == plain) == (len(plain), plain, True)
         name = chance.choice(names)
         assert (name in entries, entries.get(name)) == (name in plain, plain.get(name))

@@ -16,7 +16,7 @@ from kip30.driver.records import Condition, Write
 from kip30.errors import StoreError
 from kip30.names import Key
 from kip30_backends.embedded import fork_safety
-from kip30_backends.embedded.fork_safety import DirectoryLock, Pin
+from kip30_backends.embedded.fork_safety import DirectoryLock, PinnedInode
 
 from .forking import fork_in_c, is_unclean, works
 
@@ -83,7 +83,7 @@ def test_a_new_file_is_not_written_while_no_connection_is_open(
 def test_a_number_is_kept_until_its_pin_is_closed(tmp_path: Path) -> None:
     file = tmp_path / "one"
     file.touch()
-    pin = Pin(str(file))
+    pin = PinnedInode(str(file))
     for number in range(_OFTEN):
         file.unlink(missing_ok=True)
         other = tmp_path / f"other{number}"
@@ -100,7 +100,7 @@ def test_closing_a_pin_keeps_the_record_locks_of_the_file(tmp_path: Path) -> Non
     file.touch()
     descriptor = os.open(file, os.O_RDWR)
     fcntl.lockf(descriptor, fcntl.LOCK_EX)
-    Pin(str(file)).close()
+    PinnedInode(str(file)).close()
     assert is_locked(file)
     os.close(os.open(file, os.O_RDONLY))
     assert not is_locked(file), "or this test would show nothing"

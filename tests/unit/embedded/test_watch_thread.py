@@ -14,7 +14,7 @@ from kip30.driver.records import Condition, Kind, Snapshot, Target, Write
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, watch_thread
 from kip30_backends.embedded.liveness import LivenessCheck
-from kip30_backends.embedded.target_states import States
+from kip30_backends.embedded.target_states import TargetStates
 from tests.embedded_faults import faults_of
 
 THREAD = "kip30-embedded"
@@ -47,22 +47,22 @@ def threads() -> int:
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[States]:
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[TargetStates]:
     """Count the reads of states of watched targets."""
-    counted: Counter[States] = Counter()
-    real = States.news
+    counted: Counter[TargetStates] = Counter()
+    real = TargetStates.news
 
-    def news(states: States, *arguments: Any) -> Any:
+    def news(states: TargetStates, *arguments: Any) -> Any:
         counted[states] += 1
         return real(states, *arguments)
 
-    monkeypatch.setattr(States, "news", news)
+    monkeypatch.setattr(TargetStates, "news", news)
     return counted
 
 
 @pytest.mark.parametrize("notify", ["inotify", "poll"])
 def test_a_change_is_read_only_by_the_stores_that_watch_it(
-    open_backend: Any, eventually: Any, reads: Counter[States], notify: str
+    open_backend: Any, eventually: Any, reads: Counter[TargetStates], notify: str
 ) -> None:
     writer = open_backend()
     heard = listeners(open_backend, 50, notify=notify)
@@ -206,7 +206,7 @@ def test_a_later_watch_has_its_first_state_although_nothing_has_changed(
 
 
 def test_namespaces_of_one_file_share_the_thread_and_no_changes(
-    open_backend: Any, eventually: Any, reads: Counter[States]
+    open_backend: Any, eventually: Any, reads: Counter[TargetStates]
 ) -> None:
     one, other = (Listener(open_backend(namespace=name), "key") for name in ("one", "other"))
     eventually(lambda: one.seen and other.seen)

@@ -16,7 +16,7 @@ from kip30.driver.records import Claim, Condition, Kind, Snapshot, Target, Write
 from kip30.errors import ClosedError, Kip30Error, LifecycleError, UnavailableError
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend
-from kip30_backends.embedded.database import Turn, WriteQueue
+from kip30_backends.embedded.database import QueueTurn, WriteQueue
 from kip30_conformance.polling import eventually, throughout, time_scale
 
 FOREVER = 60.0
@@ -28,7 +28,7 @@ class Line:
     def __init__(self, queue: WriteQueue) -> None:
         self.queue = queue
         self.turns: list[str] = []
-        self.first = Turn()
+        self.first = QueueTurn()
         self.threads: list[threading.Thread] = []
 
     def join(self, name: str, *, urgent: bool = False) -> None:
@@ -42,11 +42,11 @@ class Line:
         assert self.queue.try_enter(self.first)
 
     def give_up(self, seconds: float, *, urgent: bool = False) -> None:
-        turn = Turn()
+        turn = QueueTurn()
         assert not self.queue.enter(turn, seconds, urgent=urgent)
         self.leave(turn)
 
-    def leave(self, turn: Turn) -> None:
+    def leave(self, turn: QueueTurn) -> None:
         turn.over = True
         self.queue.leave(turn)
 
@@ -56,7 +56,7 @@ class Line:
         return self.turns
 
     def _write(self, *, name: str, urgent: bool) -> None:
-        turn = Turn()
+        turn = QueueTurn()
         assert self.queue.enter(turn, FOREVER, urgent=urgent)
         self.turns.append(name)
         self.leave(turn)
@@ -73,10 +73,10 @@ def test_turns_come_in_the_order_of_calls_and_urgent_ones_first(line: Line) -> N
         line.join(name)
     line.join("renewal", urgent=True)
     line.join("d")
-    assert not line.queue.try_enter(Turn())
+    assert not line.queue.try_enter(QueueTurn())
     line.leave(line.first)
     assert line.end() == ["renewal", "a", "b", "c", "d"]
-    assert line.queue.try_enter(Turn())
+    assert line.queue.try_enter(QueueTurn())
 
 
 def test_a_thread_that_gave_up_leaves_no_gap(line: Line) -> None:
@@ -95,7 +95,7 @@ def test_an_interrupted_wait_leaves_no_gap(line: Line) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     line.take()
-    turn = Turn()
+    turn = QueueTurn()
     interrupter = threading.Thread(target=interrupt)
     interrupter.start()
     with _raising_on_interrupt(), pytest.raises(KeyboardInterrupt):
@@ -113,7 +113,7 @@ def test_turns_are_never_lost_or_shared(line: Line) -> None:
 
     def write(number: int) -> None:
         for _ in range(200):
-            turn = Turn()
+            turn = QueueTurn()
             seconds = (0.0, 0.0001, FOREVER)[number % 3]
             if line.queue.enter(turn, seconds, urgent=number % 4 == 0):
                 if inside.acquire(blocking=False):
@@ -130,7 +130,7 @@ def test_turns_are_never_lost_or_shared(line: Line) -> None:
         thread.join()
     assert not overlaps
     assert all(turns.count(number) == 200 for number in range(2, 12, 3))
-    assert line.queue.try_enter(Turn())
+    assert line.queue.try_enter(QueueTurn())
 
 
 def test_queued_writes_end_by_their_own_deadlines(open_backend: Any, locked: Any) -> None:

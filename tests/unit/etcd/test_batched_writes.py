@@ -18,7 +18,7 @@ from kip30 import (
 from kip30.driver import StorageDriver
 from kip30.driver.records import MOST_GUARDS, Condition, Guard, Write, new_nonce
 from kip30.names import Key
-from kip30_backends.etcd.calls import Ask, Calls
+from kip30_backends.etcd.calls import Calls, TypedRequest
 from kip30_backends.etcd.client.channel import TXN
 from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble
@@ -77,7 +77,7 @@ def transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sent: list[int] = []
     send = Calls.send
 
-    def noted(calls: Calls, ask: Ask[object], seconds: float | None = None) -> object:
+    def noted(calls: Calls, ask: TypedRequest[object], seconds: float | None = None) -> object:
         if ask.path == TXN and ask.writes:
             sent.append(len(ask.request.success))
         return send(calls, ask, seconds)
@@ -236,7 +236,9 @@ def test_only_the_rest_is_unknown_if_the_second_answer_is_lost(
     transactions.clear()
     send = Calls.send
 
-    def stop_before_second(calls: Calls, ask: Ask[object], seconds: float | None = None) -> object:
+    def stop_before_second(
+        calls: Calls, ask: TypedRequest[object], seconds: float | None = None
+    ) -> object:
         if ask.path == TXN and transactions:
             ensemble.nodes[0].stop()
         return send(calls, ask, seconds)

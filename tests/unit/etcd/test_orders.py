@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kip30_backends.etcd.observation_order import Orders
+from kip30_backends.etcd.observation_order import AnswerOrder
 
 
 @dataclass
@@ -14,21 +14,21 @@ class Header:
 
 
 def test_revisions_order_answers() -> None:
-    orders = Orders()
+    orders = AnswerOrder()
     seen = [orders.of(Header(revision), orders.latest) for revision in (5, 5, 9)]
     assert seen == sorted(seen)
     assert seen[0] == seen[1] < seen[2]
 
 
 def test_an_answer_that_was_overtaken_is_the_older_one() -> None:
-    orders = Orders()
+    orders = AnswerOrder()
     sent = orders.latest
     newer = orders.of(Header(9), sent)
     assert orders.of(Header(7), sent) < newer
 
 
 def test_a_smaller_revision_than_was_known_begins_an_era() -> None:
-    orders = Orders()
+    orders = AnswerOrder()
     before = orders.of(Header(100), orders.latest)
     known = orders.latest
     first = orders.of(Header(2), known)
@@ -38,13 +38,13 @@ def test_a_smaller_revision_than_was_known_begins_an_era() -> None:
 
 
 def test_another_cluster_begins_an_era() -> None:
-    orders = Orders()
+    orders = AnswerOrder()
     before = orders.of(Header(3, cluster_id=1), orders.latest)
     assert orders.of(Header(100, cluster_id=2), orders.latest) > before
 
 
 def test_an_answer_from_before_stays_before() -> None:
-    orders = Orders()
+    orders = AnswerOrder()
     orders.of(Header(100), orders.latest)
     known = orders.latest
     anew = orders.of(Header(2), known)

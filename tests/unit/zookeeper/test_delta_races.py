@@ -29,7 +29,7 @@ NEWS, LAST_NEWS = 5, 60
 """The number of changes between two breaks, and after the last one."""
 ROUNDS = 30
 LAST = "last"
-States = Recorder[Snapshot]
+TargetStates = Recorder[Snapshot]
 GROUP, NAMESPACE = Target(Kind.GROUP, "g"), Target(Kind.NAMESPACE, "n")
 
 
@@ -49,7 +49,7 @@ def link(ensemble: Ensemble) -> Iterator[Link]:
 
 def test_a_group_that_changes_while_connections_break(open_client: Open, link: Link) -> None:
     watcher = open_client(**PATIENT, **link.settings())
-    states, heard = States(), Recorder[MembershipChange[str]]()
+    states, heard = TargetStates(), Recorder[MembershipChange[str]]()
     watch = watcher.backend.observe.watch(GROUP, states)
     watcher.group_membership("g").add_listener(heard)
     race(open_client, link, states, come_and_go)
@@ -66,7 +66,7 @@ def test_a_group_that_changes_while_connections_break(open_client: Open, link: L
 
 def test_a_namespace_that_changes_while_connections_break(open_client: Open, link: Link) -> None:
     watcher = open_client(**PATIENT, **link.settings())
-    states, heard = States(), Recorder[KeySetChange]()
+    states, heard = TargetStates(), Recorder[KeySetChange]()
     watch = watcher.backend.observe.watch(NAMESPACE, states)
     watcher.listener_registry().add_key_set_change_listener("n", heard)
     race(open_client, link, states, put_and_delete)
@@ -111,7 +111,7 @@ def test_a_watch_that_begins_while_the_connection_of_the_one_before_breaks(
 ) -> None:
     """The request to end the former watch is sent again, and then after the new one began."""
     watcher = open_client(**PATIENT, **link.settings())
-    first, second = States(), States()
+    first, second = TargetStates(), TargetStates()
     watch = watcher.backend.observe.watch(NAMESPACE, first)
     first.expect_count(1)
     link.cut()
@@ -133,7 +133,7 @@ def test_a_watch_that_begins_while_the_connection_of_the_one_before_breaks(
         eventually(partial(_is_notified, second, str(number)))
 
 
-def race(open_client: Open, link: Link, states: States, change: Change) -> None:
+def race(open_client: Open, link: Link, states: TargetStates, change: Change) -> None:
     """Let clients *change* things while the connection of the watching one breaks."""
     clients = [open_client(**PATIENT) for _ in range(CLIENTS)]
     enough = threading.Event()
@@ -157,7 +157,7 @@ def race(open_client: Open, link: Link, states: States, change: Change) -> None:
         one.result()
 
 
-def more(states: States, number: int) -> None:
+def more(states: TargetStates, number: int) -> None:
     """Wait for *number* more states."""
     states.expect_count(len(states.events) + number)
 
@@ -209,7 +209,7 @@ def check_deltas(states: list[Snapshot]) -> None:
             assert changed <= state.delta.names
 
 
-def _is_notified(states: States, name: str) -> bool:
+def _is_notified(states: TargetStates, name: str) -> bool:
     return name in states.events[-1].entries
 
 

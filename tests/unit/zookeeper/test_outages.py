@@ -17,7 +17,7 @@ from kip30 import (
 )
 from kip30.config import Written
 from kip30_backends.zookeeper import ZookeeperBackend
-from kip30_backends.zookeeper.calls import Ask, Steps
+from kip30_backends.zookeeper.calls import RequestBatch, Steps
 from kip30_backends.zookeeper.client.kazoo_setup import SessionIdentity
 from kip30_backends.zookeeper.client.messages import SetData
 from kip30_backends.zookeeper.client.session_connection import SessionConnection
@@ -188,7 +188,7 @@ def test_a_record_of_somebody_else(open_client: Open) -> None:
 
 
 def _overwritten(path: str) -> Steps[None]:
-    (yield Ask((SetData(path, b"not ours"),), writes=True)).only()
+    (yield RequestBatch((SetData(path, b"not ours"),), writes=True)).only()
 
 
 def _found(client: PluginLocator) -> Versioned[str] | None:

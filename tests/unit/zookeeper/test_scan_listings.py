@@ -14,8 +14,8 @@ from kip30.driver.scanning import Layout, Position, ScanDriver, Span, View
 from kip30.runtime.resolution import scanner
 from kip30_backends.zookeeper import scan_reader
 from kip30_backends.zookeeper.client.messages import GetChildren
-from kip30_backends.zookeeper.scan_reader import Listings, Part, place_of
-from kip30_backends.zookeeper.scanning import ZooKeeperScanner
+from kip30_backends.zookeeper.scan_reader import Listings, NodeRange, place_of
+from kip30_backends.zookeeper.scanning import ZookeeperScanner
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, Open
 
@@ -92,7 +92,7 @@ def test_a_later_position_has_later_names(open_client: Open, open_scanner: OpenS
 def test_a_closed_scanner_holds_no_names(open_client: Open, open_scanner: OpenScanner) -> None:
     open_client(**PATIENT).storage(BYTES).put_many(dict.fromkeys(_MANY, b""))
     store = open_scanner()
-    assert isinstance(store, ZooKeeperScanner)
+    assert isinstance(store, ZookeeperScanner)
     assert list(store.plan(store.position(), 100))
     assert store._listings._known
     store.close()
@@ -119,7 +119,7 @@ _PATHS = st.lists(_NAMES, max_size=3).map(lambda names: "".join(f"/{name}" for n
 def test_a_part_includes_the_names_in_it_and_above_it(
     path: str, names: set[str], begin: str, end: str | None
 ) -> None:
-    part = Part(place_of(begin)) if end is None else Part(place_of(begin), place_of(end))
+    part = NodeRange(place_of(begin)) if end is None else NodeRange(place_of(begin), place_of(end))
     expected = [
         name
         for name in sorted(names)

@@ -22,11 +22,11 @@ from kip30.errors import (
 )
 from kip30.runtime.resolution import scanner
 from kip30_backends.zookeeper import ZookeeperBackend
-from kip30_backends.zookeeper.calls import Ask, Steps
+from kip30_backends.zookeeper.calls import RequestBatch, Steps
 from kip30_backends.zookeeper.client import jute
 from kip30_backends.zookeeper.client.messages import Create
 from kip30_backends.zookeeper.row_decoding import owner_of
-from kip30_backends.zookeeper.scanning import ZooKeeperScanner
+from kip30_backends.zookeeper.scanning import ZookeeperScanner
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.children import run_in_child
@@ -376,7 +376,7 @@ def test_a_scan_goes_on_in_another_session(open_client: Open, open_scanner: Open
     (span,) = store.plan(at, _WHOLE)
     pages = store.scan(span, at)
     found = list(next(pages).rows)
-    assert isinstance(store, ZooKeeperScanner)
+    assert isinstance(store, ZookeeperScanner)
     sessions = store._resources.sessions
     assert sessions.current is not None
     assert sessions.current.session is not None
@@ -466,7 +466,7 @@ class _Ttl(Create):
 
 
 def _created(request: Create) -> Steps[None]:
-    (yield Ask((request,), writes=True)).only()
+    (yield RequestBatch((request,), writes=True)).only()
 
 
 def _read(store: ScanDriver, rows: int = 1_000) -> tuple[list[Row], list[bytes]]:

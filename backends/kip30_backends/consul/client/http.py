@@ -162,7 +162,7 @@ _MOST_KEPT = 16
 _KEPT_SECONDS = 2.0
 
 
-class Idle(NamedTuple):
+class IdleConnection(NamedTuple):
     """An idle connection, and since when."""
 
     since: float
@@ -180,7 +180,7 @@ class Connections:
         """Open connections with *connect*, each by a deadline."""
         self._connect = connect
         # Connections that wait for the next request, and all that are open. Under the lock.
-        self._idle: deque[Idle] = deque()
+        self._idle: deque[IdleConnection] = deque()
         self._open: set[HttpConnection] = set()
         # Whether to keep a connection after its request.
         self._keeping = True
@@ -297,7 +297,7 @@ class Connections:
             while self._idle and self._idle[0].since < now - _KEPT_SECONDS:
                 surplus.append(self._idle.popleft().connection)
             if kept:
-                self._idle.append(Idle(now, connection))
+                self._idle.append(IdleConnection(now, connection))
         for one in surplus:
             self.drop(one)
 

@@ -32,7 +32,7 @@ OK_OR_ABSENT = frozenset({200, 404})
 OK_OR_CONFLICT = frozenset({200, 409})
 
 
-class Ask(NamedTuple, Generic[T]):
+class TypedRequest(NamedTuple, Generic[T]):
     """A request, and how to read its answer; *answers* are the statuses that *read* understands."""
 
     method: str
@@ -57,7 +57,7 @@ class OperationRequests:
         self.until = until
         self.answered_by: Agent | None = None
 
-    def ask(self, ask: Ask[T]) -> T:
+    def ask(self, ask: TypedRequest[T]) -> T:
         """Send the request, and return its answer.
 
         Raises:
@@ -110,7 +110,7 @@ class OperationRequests:
         """Seconds left until the deadline."""
         return self.until - time.monotonic()
 
-    def _sent(self, ask: Ask[T], agent: Agent, until: float) -> T:
+    def _sent(self, ask: TypedRequest[T], agent: Agent, until: float) -> T:
         answer = agent.http.send(ask.method, ask.target, ask.body, until)
         if answer.status not in ask.answers:
             said = answer.body.decode("utf-8", "backslashreplace")
@@ -125,7 +125,7 @@ class OperationRequests:
         """Return whether there is time for another token than the refused one, and there is one."""
         return self.left > _PAUSE and agent.http.token.replaces(token)
 
-    def _may_repeat(self, ask: Ask[T], failure: Failure, tried: int) -> bool:
+    def _may_repeat(self, ask: TypedRequest[T], failure: Failure, tried: int) -> bool:
         """Return whether a retry has enough time, is safe, and may help."""
         if self._closing.is_set() or self.left <= _PAUSE:
             return False
@@ -135,7 +135,7 @@ class OperationRequests:
             return False
         return was_never_done(failure) or (is_lost(failure) and not ask.writes)
 
-    def _translated(self, ask: Ask[T], agent: Agent, failure: Failure) -> Kip30Error:
+    def _translated(self, ask: TypedRequest[T], agent: Agent, failure: Failure) -> Kip30Error:
         return translate(failure, wrote=ask.writes, server=agent.server)
 
 

@@ -40,7 +40,7 @@ _LOADING_SECONDS = 5.0
 
 Options = Sequence[tuple[str, int]]
 
-_LOADING = fork_safety.Uninterrupted(_LOADING_SECONDS)
+_LOADING = fork_safety.UninterruptedByFork(_LOADING_SECONDS)
 """Entered while modules are set aside: a child must not inherit that."""
 
 

@@ -234,12 +234,12 @@ def make(server: Server, timeout_seconds: float, identity: SessionIdentity | Non
         client_id=identity,
         handler=Handler(server.tls, server.connect_seconds),
         connection_retry=patience,
-        logger=_Quiet(logging.getLogger(f"{__name__}.kazoo"), {}),
+        logger=_QuietLogger(logging.getLogger(f"{__name__}.kazoo"), {}),
     )
     return cast("Any", client)
 
 
-class _Quiet(logging.LoggerAdapter[logging.Logger]):
+class _QuietLogger(logging.LoggerAdapter[logging.Logger]):
     """Events that kazoo logs as warnings are normal here, and below that it logs passwords."""
 
     @override

@@ -45,7 +45,7 @@ class Acl(Protocol):
     id: Any
 
 
-class Grant(NamedTuple):
+class AclEntry(NamedTuple):
     """One entry of an access control list as a server shows it."""
 
     permissions: int
@@ -90,7 +90,7 @@ class Sync(_ToPath):
         return None, len(reply)
 
 
-class _Looking(NamedTuple):
+class _ReadRequest(NamedTuple):
     path: str
     watch: bool = False
 
@@ -99,7 +99,7 @@ class _Looking(NamedTuple):
         return jute.ustring(self.path) + (b"\1" if self.watch else b"\0")
 
 
-class GetData(_Looking):
+class GetData(_ReadRequest):
     """Read a node."""
 
     type: ClassVar[int] = 4
@@ -111,7 +111,7 @@ class GetData(_Looking):
         return Znode(data, stat), offset
 
 
-class Exists(_Looking):
+class Exists(_ReadRequest):
     """Check whether a node exists."""
 
     type: ClassVar[int] = 3
@@ -121,7 +121,7 @@ class Exists(_Looking):
         return jute.read_stat(reply, offset)
 
 
-class GetChildren(_Looking):
+class GetChildren(_ReadRequest):
     """Read the names of a node's children."""
 
     type: ClassVar[int] = 8
@@ -140,15 +140,15 @@ class GetAcl(_ToPath):
         """Return the body of the request."""
         return jute.ustring(self.path)
 
-    def deserialize(self, reply: memoryview, offset: int) -> tuple[list[Grant], int]:
+    def deserialize(self, reply: memoryview, offset: int) -> tuple[list[AclEntry], int]:
         """Return its entries."""
         count, offset = jute.read_integer(reply, offset)
-        grants: list[Grant] = []
+        grants: list[AclEntry] = []
         for _ in range(count):
             permissions, offset = jute.read_integer(reply, offset)
             scheme, offset = jute.read_buffer(reply, offset)
             ident, offset = jute.read_buffer(reply, offset)
-            grants.append(Grant(permissions, scheme.decode(), ident.decode()))
+            grants.append(AclEntry(permissions, scheme.decode(), ident.decode()))
         _, offset = jute.read_stat(reply, offset)
         return grants, offset
 
@@ -254,7 +254,7 @@ class CheckVersion(Delete):
     type: ClassVar[int] = 13
 
 
-class _Together(NamedTuple):
+class _Operations(NamedTuple):
     operations: tuple[Request, ...]
 
     def serialize(self) -> bytes:
@@ -262,7 +262,7 @@ class _Together(NamedTuple):
         return _multi(self.operations)
 
 
-class Multi(_Together):
+class Multi(_Operations):
     """Do all of it or nothing."""
 
     type: ClassVar[int] = 14
@@ -280,7 +280,7 @@ class Multi(_Together):
         return results, offset
 
 
-class MultiRead(_Together):
+class MultiRead(_Operations):
     """Read several things at one moment."""
 
     type: ClassVar[int] = 22
@@ -290,12 +290,12 @@ class MultiRead(_Together):
         return _read_multi(self.operations, reply, offset)
 
 
-class _Attending(NamedTuple):
+class _WatchRequest(NamedTuple):
     path: str
     recursive: bool
 
 
-class AddWatch(_Attending):
+class AddWatch(_WatchRequest):
     """Watch every change of a node, or of it and all below it, until `RemoveWatches`."""
 
     type: ClassVar[int] = 106

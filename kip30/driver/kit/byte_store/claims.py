@@ -17,8 +17,8 @@ from kip30.driver.kit.byte_store.interface import (
     Put,
 )
 from kip30.driver.kit.byte_store.session import Session, Sessions
-from kip30.driver.kit.byte_store.target_states import States, claimed, unsealed
-from kip30.driver.kit.key_claims import Bid, KeyClaims, Refused
+from kip30.driver.kit.byte_store.target_states import TargetStates, claimed, unsealed
+from kip30.driver.kit.key_claims import ClaimRequest, KeyClaims, Refused
 from kip30.driver.records import Claim
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class Claims(KeyClaims[str]):
     """Keys with an owner."""
 
     def __init__(
-        self, store: ByteStore, calls: BlockingCalls, states: States, sessions: Sessions
+        self, store: ByteStore, calls: BlockingCalls, states: TargetStates, sessions: Sessions
     ) -> None:
         """Tie keys to the lease of *sessions*."""
         self._calls = calls
@@ -37,15 +37,15 @@ class Claims(KeyClaims[str]):
         self._sessions = sessions
 
     @override
-    def take(self, bid: Bid[str], meaning: Callable[[Claim | Refused], T]) -> Future[T]:
+    def take(self, wanted: ClaimRequest[str], meaning: Callable[[Claim | Refused], T]) -> Future[T]:
         def taken(until: float) -> T:
-            return meaning(self._sessions.within(partial(self._take, bid, until), until))
+            return meaning(self._sessions.within(partial(self._take, wanted, until), until))
 
         return self._calls.on_demand(taken)
 
     @override
-    def replace(self, bid: Bid[str], claim: Claim) -> Future[Claim | None]:
-        return self._calls.on_demand(partial(self._replace, bid, claim))
+    def replace(self, wanted: ClaimRequest[str], claim: Claim) -> Future[Claim | None]:
+        return self._calls.on_demand(partial(self._replace, wanted, claim))
 
     @override
     def give_up(self, at: str, claim: Claim) -> Future[None]:
@@ -55,48 +55,50 @@ class Claims(KeyClaims[str]):
     def give_up_all(self, held: Sequence[tuple[str, Claim]]) -> list[Future[None]]:
         return [self.give_up(*one) for one in held]
 
-    def _take(self, bid: Bid[str], until: float, session: Session) -> Claim | Refused:
-        commit = Commit({bid.at: KeyCondition(is_absent=True)}, _put(bid, session), [])
+    def _take(self, wanted: ClaimRequest[str], until: float, session: Session) -> Claim | Refused:
+        commit = Commit({wanted.at: KeyCondition(is_absent=True)}, _put(wanted, session), [])
         (outcome,) = self._store.commit([commit], until)
         order = self._states.orders.of(outcome.position)
         if outcome.is_done:
-            return _claim(bid, session, outcome.position.revision, order)
-        found = outcome.found[bid.at]
+            return _claim(wanted, session, outcome.position.revision, order)
+        found = outcome.found[wanted.at]
         holder = claimed(found)
         # An earlier attempt took the key, and its answer was lost.
-        if found.lease == session.ident and holder.nonce == bid.nonce:
-            return _claim(bid, session, found.created, order)
+        if found.lease == session.ident and holder.nonce == wanted.nonce:
+            return _claim(wanted, session, found.created, order)
         return Refused(order, holder, found.created)
 
-    def _replace(self, bid: Bid[str], claim: Claim, until: float) -> Claim | None:
-        held = _still_held(bid.at, claim)[bid.at]
-        for found in self._store.get([bid.at], until).records:
+    def _replace(self, wanted: ClaimRequest[str], claim: Claim, until: float) -> Claim | None:
+        held = _still_held(wanted.at, claim)[wanted.at]
+        for found in self._store.get([wanted.at], until).records:
             if held.holds(found) and unsealed(found).nonce != claim.entry.nonce:
-                raise refusals.other_record(bid.name)
+                raise refusals.other_record(wanted.name)
             held = held._replace(modified=found.modified)
-        commit = Commit({bid.at: held}, _put(bid, claim.handle), [])
+        commit = Commit({wanted.at: held}, _put(wanted, claim.handle), [])
         (outcome,) = self._store.commit([commit], until)
         if not outcome.is_done:
-            self._require_gone(bid, claim, outcome)
+            self._require_gone(wanted, claim, outcome)
             return None
         order = self._states.orders.of(outcome.position)
-        return claim._replace(entry=bid.entry(claim.entry.version.major), order=order)
+        return claim._replace(entry=wanted.entry(claim.entry.version.major), order=order)
 
-    def _require_gone(self, bid: Bid[str], claim: Claim, outcome: CommitOutcome) -> None:
-        found = outcome.found.get(bid.at)
-        if _still_held(bid.at, claim)[bid.at].holds(found):
-            raise refusals.other_record(bid.name)
+    def _require_gone(
+        self, wanted: ClaimRequest[str], claim: Claim, outcome: CommitOutcome
+    ) -> None:
+        found = outcome.found.get(wanted.at)
+        if _still_held(wanted.at, claim)[wanted.at].holds(found):
+            raise refusals.other_record(wanted.name)
 
     def _give_up(self, key: str, claim: Claim, until: float) -> None:
         self._store.commit([Commit(_still_held(key, claim), {}, [key])], until)
 
 
-def _put(bid: Bid[str], session: Session) -> dict[str, Put]:
-    return {bid.at: Put(bid.sealed(), session.ident)}
+def _put(wanted: ClaimRequest[str], session: Session) -> dict[str, Put]:
+    return {wanted.at: Put(wanted.sealed(), session.ident)}
 
 
-def _claim(bid: Bid[str], session: Session, created: int, order: int) -> Claim:
-    return Claim(bid.name, bid.entry(created), session.lease, order, session)
+def _claim(wanted: ClaimRequest[str], session: Session, created: int, order: int) -> Claim:
+    return Claim(wanted.name, wanted.entry(created), session.lease, order, session)
 
 
 def _still_held(key: str, claim: Claim) -> dict[str, KeyCondition]:

@@ -13,7 +13,7 @@ from kip30.driver.kit.byte_store.claims import Claims
 from kip30.driver.kit.byte_store.interface import ByteStore, Commit, StorePosition
 from kip30.driver.kit.byte_store.session import Sessions
 from kip30.driver.kit.byte_store.storage import ByteStorage
-from kip30.driver.kit.byte_store.target_states import States
+from kip30.driver.kit.byte_store.target_states import TargetStates
 from kip30.driver.kit.key_claims import KeyElection, KeyMembership
 from kip30.driver.kit.lifecycle import CloseOnce, on_thread_of
 from kip30.driver.kit.polled_watches import PolledWatches
@@ -50,7 +50,7 @@ class ByteStoreEngine:
         self._pid = os.getpid()
         self._calls = BlockingCalls(thread, seconds=context.operation_timeout_seconds)
         self._sessions = Sessions(context, store, thread)
-        self._states = States(store, Paths(context.namespace))
+        self._states = TargetStates(store, Paths(context.namespace))
         # How far the store was when the last wait ended; a change since ends the next at once.
         self._known = StorePosition("", 0)
         self._watches = PolledWatches(

@@ -17,7 +17,7 @@ from kip30.driver.kit.byte_store.interface import (
     KeyCondition,
     Put,
 )
-from kip30.driver.kit.byte_store.target_states import States, unsealed
+from kip30.driver.kit.byte_store.target_states import TargetStates, unsealed
 from kip30.driver.kit.futures import each
 from kip30.driver.kit.record_paths import last_page
 from kip30.driver.record_format import seal
@@ -36,7 +36,7 @@ Decision = Version | Exception
 class ByteStorage(StorageDriver):
     """Keys and what is at them."""
 
-    def __init__(self, store: ByteStore, calls: BlockingCalls, states: States) -> None:
+    def __init__(self, store: ByteStore, calls: BlockingCalls, states: TargetStates) -> None:
         """Keep values in *store*, where *records* looks for them."""
         self._store = store
         self._calls = calls

@@ -6,7 +6,7 @@ from kip30.driver.key_layout import Paths
 from kip30.driver.kit import refusals
 from kip30.driver.kit.byte_store.interface import ByteStore, StoredRecord, StorePosition
 from kip30.driver.kit.record_paths import leader_path, path_of
-from kip30.driver.record_format import Unsealed, unseal
+from kip30.driver.record_format import EnvelopeContent, unseal
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import unescape
@@ -14,12 +14,12 @@ from kip30.names import unescape
 _REVISION_BITS = 64
 
 
-def unsealed(found: StoredRecord) -> Unsealed:
+def unsealed(found: StoredRecord) -> EnvelopeContent:
     """Return nonce, name and data of a record; raises `StoreError` if it is none of kip30's."""
     return unseal(found.data, found.key)
 
 
-def claimed(found: StoredRecord) -> Unsealed:
+def claimed(found: StoredRecord) -> EnvelopeContent:
     """Return the same of a member or leader; raises `StoreError` also if it has no lease."""
     record = unsealed(found)
     if found.lease is None:
@@ -27,7 +27,7 @@ def claimed(found: StoredRecord) -> Unsealed:
     return record
 
 
-class Orders:
+class AnswerOrder:
     """Puts all answers of a backend in one order, also those of a store that started from scratch.
 
     Thread-safe.
@@ -46,12 +46,12 @@ class Orders:
         return (number << _REVISION_BITS) + position.revision
 
 
-class States:
+class TargetStates:
     """The targets of one namespace of the configuration."""
 
     def __init__(self, store: ByteStore, paths: Paths) -> None:
         """Read what *paths* places in *store*."""
-        self.orders: Orders = Orders()
+        self.orders: AnswerOrder = AnswerOrder()
         self.paths = paths
         self._store = store
 
