@@ -278,7 +278,8 @@ class DirectiveTests(DirectivesSuite):
         throughout(lambda: not _leads(first, second), seconds=A_MOMENT, what="no one leads")
         wait_in_line(client, "s", 2)
         assert step_down_leader(client, "s", successor="a").leader == "a"
-        assert _leads(first, second)[0].candidate == "a"
+        leader = eventually(lambda: _leads(first, second), what="its program hears of it")
+        assert leader[0].candidate == "a"
 
     def test_O15_many_operators(self, open_client: OpenClient) -> None:
         """Directives of operators at the same moment are all written, one after the other."""
