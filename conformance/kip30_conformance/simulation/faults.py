@@ -39,6 +39,7 @@ class Faults:
             RunFaultKind.UNHEARD: lambda one: self._add(network.conditions.unheard, one),
             RunFaultKind.NO_VALUES: lambda one: self._add(network.conditions.without_values, one),
             RunFaultKind.UNANSWERED: lambda one: self._add(network.conditions.unanswered, one),
+            RunFaultKind.SLOW: lambda one: self._add(network.conditions.slow, one),
             RunFaultKind.NO_POLLS: self._silence,
             RunFaultKind.PAUSE: self._pause,
             RunFaultKind.DOWN: self._stop_store,

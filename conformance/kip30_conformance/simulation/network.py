@@ -22,6 +22,9 @@ T = TypeVar("T")
 _RECONNECT_SECONDS = 0.1, 2.0
 """Seconds that a link takes to replace a connection that broke, at least and at most."""
 
+_SLOW_SECONDS = 2.5
+"""More than the time between two renewals, and less than what a lease lasts without one."""
+
 _RETRY_SECONDS = 0.3
 """Seconds between two attempts of a link to connect while it is cut off."""
 
@@ -46,6 +49,7 @@ class NetworkConditions:
         without_values: The names of processes from which and to which nothing about values passes.
         unanswered: The names of processes whose claims are served, and to which no answer to a
             claim passes.
+        slow: The names of processes to which answers take `_SLOW_SECONDS` more.
     """
 
     delay_seconds: float = 0.002
@@ -60,6 +64,7 @@ class NetworkConditions:
     unheard: set[str] = field(default_factory=set[str])
     without_values: set[str] = field(default_factory=set[str])
     unanswered: set[str] = field(default_factory=set[str])
+    slow: set[str] = field(default_factory=set[str])
 
 
 class Network:
@@ -157,6 +162,7 @@ class StoreLink:
         conditions = self._conditions
         there = self._delay(conditions.late_requests)
         back = self._delay(conditions.late_answers)
+        back += _SLOW_SECONDS if self.process.name in conditions.slow else 0.0
         is_lost, is_answer_lost = self._is_lost(conditions), self._by(conditions.lost_answers)
         if not is_lost:
             reply = partial(self._reply, None if is_answer_lost else back, answered)

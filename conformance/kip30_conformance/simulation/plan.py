@@ -35,11 +35,19 @@ class RunFaultKind(Enum):
     EXPIRE = "its session is ended in the store"
     NO_VALUES = "nothing about values passes between it and the store, and all else does"
     UNANSWERED = "its claims are served, and no answer to a claim arrives"
+    SLOW = "answers to it take 2.5 s more"
     NO_POLLS = "it does not poll the group that divides items"
 
 
-_RARE = frozenset({RunFaultKind.NO_VALUES, RunFaultKind.UNANSWERED, RunFaultKind.NO_POLLS})
-"""The kinds that `_lost_values`, `_lost_joins` and `_late_polls` add to the usual ones."""
+_RARE = frozenset(
+    {
+        RunFaultKind.NO_VALUES,
+        RunFaultKind.UNANSWERED,
+        RunFaultKind.SLOW,
+        RunFaultKind.NO_POLLS,
+    }
+)
+"""The kinds that are not among the usual ones; `_lost_values` and other functions add them."""
 _USUAL = tuple(kind for kind in RunFaultKind if kind not in _RARE)
 
 
@@ -147,6 +155,7 @@ def expand(seed: int, *, fault_seconds: float = 120.0) -> RunPlan:
         has_items=chance.choice((False, False, True)),
     )
     faults = [*plan.faults, *_lost_joins(seed, processes, fault_seconds)]
+    faults += _late_renewals(seed, processes, fault_seconds)
     if plan.has_items:
         faults += _lost_values(seed, processes, fault_seconds)
         faults += _late_polls(plan)
@@ -174,6 +183,20 @@ def _lost_joins(seed: int, processes: int, until: float) -> Iterator[RunFault]:
         target = chance.randrange(processes)
         yield RunFault(RunFaultKind.UNANSWERED, at, seconds, target)
         yield RunFault(RunFaultKind.EXPIRE, round(at + chance.uniform(0.0, 1.0), 3), 0.5, target)
+
+
+def _late_renewals(seed: int, processes: int, until: float) -> Iterator[RunFault]:
+    """Yield faults of processes that stand still while the answer to a renewal is on its way.
+
+    They go on after the lease has ended by their clock, and before the renewed one would end. The
+    faults have chances of their own, so that the rest of a plan does not depend on them.
+    """
+    chance = random.Random(f"renewals {seed}")  # noqa: S311  not for secrets: it repeats itself
+    for _ in range(chance.choice((0, 1, 2))):
+        at, target = round(chance.uniform(8.0, until), 3), chance.randrange(processes)
+        yield RunFault(RunFaultKind.SLOW, at, 6.0, target)
+        # A renewal is sent every 2 s, and given up after 2 s; a lease lasts for 5 s or more.
+        yield RunFault(RunFaultKind.PAUSE, round(at + 2.0, 3), 3.0, target)
 
 
 def _lost_values(seed: int, processes: int, until: float) -> Iterator[RunFault]:
