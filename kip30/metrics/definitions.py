@@ -20,6 +20,12 @@ LEADER_EPOCH = Definition(
     "Epoch of the newest term that this process knows.",
     ("service",),
 )
+PAUSED = Definition(
+    "kip30_paused",
+    "gauge",
+    "Whether a pause keeps candidates of this process from being elected.",
+    ("service",),
+)
 LEADER_CHANGES_SEEN = Definition(
     "kip30_leader_changes_seen_total",
     "counter",
@@ -81,6 +87,7 @@ DEFINITIONS = (
     LEADER,
     HAS_LEADER,
     LEADER_EPOCH,
+    PAUSED,
     LEADER_CHANGES_SEEN,
     TERMS,
     ELECTION_DURATION,

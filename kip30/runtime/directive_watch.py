@@ -34,8 +34,10 @@ class DirectiveWatch:
         self._service = service
         self._watch = None if self._target is None else TargetWatch(store, self._target, wake)
         self._lock = threading.Lock()
-        # Guarded by the lock, as all below: the newest record, its nonce, and the order of the
-        # state that showed it. A record that cannot be read counts as none.
+        # Guarded by the lock, as all below: whether candidates need the answers, the newest record,
+        # its nonce, and the order of the state that showed it. A record that cannot be read counts
+        # as none.
+        self._is_watching = False
         self._rules = DirectiveRules()
         self._known = _NONE
         self._nonce: str = ""
@@ -47,13 +49,21 @@ class DirectiveWatch:
 
     def begin(self) -> None:
         """Watch the record, if it is not watched. Under the lock of the campaign."""
-        if self._watch is not None:
-            self._watch.begin()
+        if self._watch is None:
+            return
+        self._watch.begin()
+        with self._lock:
+            self._is_watching = True
 
     def end(self) -> None:
         """Stop watching. Under the lock of the campaign."""
-        if self._watch is not None:
-            self._watch.end()
+        if self._watch is None:
+            return
+        self._watch.end()
+        with self._lock:
+            self._is_watching = False
+            if self._store.metrics is not None:
+                self._store.metrics.services.undirected(self._service)
 
     def update(self, latest: Snapshot | None) -> None:
         """Take the newest record of the watch, and the leader that *latest* shows."""
@@ -137,6 +147,8 @@ class DirectiveWatch:
             if state is not None and state.order > self._order:
                 self._decode(state)
             self._rules.note(self._known, latest, self._now())
+            if self._is_watching and self._store.metrics is not None:
+                self._store.metrics.services.directed(self._service, self._known.pause)
 
     def _decode(self, state: Snapshot) -> None:
         self._order, self._unreadable = state.order, state.unreadable

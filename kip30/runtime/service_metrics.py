@@ -5,6 +5,7 @@ behind. Those of a service in use stay, and those of the `KEPT` that were in use
 """
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
@@ -19,7 +20,7 @@ KEPT = 100
 """Number of services that are no longer in use, and whose counters are kept."""
 
 _ENDINGS = {"resigned": "resigned", "closed": "closed"}
-"""The label of a term by its reason to end; that of all other reasons is ``lost``."""
+"""The label of a term by its reason to end; that of most other reasons is ``lost``."""
 
 _TermId = tuple[int, str]
 """The epoch of a term, and its nonce: a store that came back empty counts epochs from 1 again."""
@@ -30,6 +31,7 @@ class MeasuredTerm(Protocol):
 
     service: str
     claim: Claim
+    step_down_reason: str
 
     @property
     def ending_reason(self) -> str:
@@ -38,6 +40,14 @@ class MeasuredTerm(Protocol):
 
     def is_valid(self) -> bool:
         """Return whether it holds now, by the clock."""
+        ...
+
+
+class MeasuredPause(Protocol):
+    """A pause of a service, as far as metrics need it."""
+
+    def is_over(self, time_of_day: float) -> bool:
+        """Return whether it has ended by itself."""
         ...
 
 
@@ -52,6 +62,8 @@ class _Service:
         self.own: MeasuredTerm | None = None  # the newest term of this process, until it ends
         self.ended: _TermId | None = None  # the newest term of this process that has ended
         self.vacant_since: float | None = None
+        self.obeys_directives = False  # whether candidates of this process watch for them
+        self.pause: MeasuredPause | None = None  # that of the newest directives
 
     def leads(self) -> bool:
         """Return whether a candidate of this process leads at this moment."""
@@ -101,6 +113,7 @@ class ServiceMetrics:
             GaugeFamily(definitions.LEADER, self._leads),
             GaugeFamily(definitions.HAS_LEADER, self._is_led),
             GaugeFamily(definitions.LEADER_EPOCH, self._epochs),
+            GaugeFamily(definitions.PAUSED, self._are_paused),
             self._changes,
             self._terms,
             self._elections,
@@ -135,8 +148,7 @@ class ServiceMetrics:
             return
         with self._lock:
             service = self._used(name)
-            ending = _ENDINGS.get(term.ending_reason, "lost")
-            self._terms.series(name, ending).increment()
+            self._terms.series(name, _ending(term)).increment()
             if service.own is term:
                 service.own = None
             service.ended = _id(term)
@@ -158,6 +170,19 @@ class ServiceMetrics:
                 service.order = snapshot.order
                 service.becomes_vacant(self._clock.now())
         self._observe(name, seconds)
+
+    def directed(self, name: str, pause: MeasuredPause | None) -> None:
+        """Note the pause of a service whose directives candidates of this process obey."""
+        with self._lock:
+            service = self._used(name)
+            service.obeys_directives, service.pause = True, pause
+
+    def undirected(self, name: str) -> None:
+        """Note that no candidate of this process watches for the directives of a service now."""
+        with self._lock:
+            service = self._services.get(name)
+            if service is not None:
+                service.obeys_directives, service.pause = False, None
 
     def unwatched(self, name: str) -> None:
         """Note that a service is not watched any longer, so that the end of a vacancy is missed."""
@@ -226,9 +251,24 @@ class ServiceMetrics:
             if service.newest is not None
         }
 
+    def _are_paused(self) -> Mapping[tuple[str, ...], float]:
+        now = time.time()
+        return {
+            (name,): float(service.pause is not None and not service.pause.is_over(now))
+            for name, service in self._known()
+            if service.obeys_directives
+        }
+
     def _known(self) -> list[tuple[str, _Service]]:
         with self._lock:
             return list(self._services.items())
+
+
+def _ending(term: MeasuredTerm) -> str:
+    reason = term.ending_reason
+    if reason and reason == term.step_down_reason:
+        return "stepped_down"
+    return _ENDINGS.get(reason, "lost")
 
 
 def _id(term: MeasuredTerm) -> _TermId:

@@ -21,6 +21,7 @@ class LoggedTerm(Protocol):
 
     service: str
     claim: Claim
+    step_down_reason: str
 
     @property
     def ending_reason(self) -> str:

@@ -19,6 +19,7 @@ from kip30 import (
 )
 from kip30.driver import Capability
 from kip30.metrics import observe
+from kip30.operations import pause_service, step_down_leader
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.metric_samples import Labels, Samples, parsed
 from kip30_conformance.driver_faults import wrap
@@ -28,11 +29,13 @@ from kip30_conformance.polling import eventually
 from kip30_conformance.suite import OpenClient, Suite, supported
 
 _ON: Mapping[str, Any] = {"plugin.metrics": True}
+_WITH_DIRECTIVES: Mapping[str, Any] = {**_ON, "plugin.operations": True}
 
 PROMISED = {
     "kip30_leader": ("gauge", {"service"}),
     "kip30_has_leader": ("gauge", {"service"}),
     "kip30_leader_epoch": ("gauge", {"service"}),
+    "kip30_paused": ("gauge", {"service"}),
     "kip30_leader_changes_seen_total": ("counter", {"service"}),
     "kip30_terms_total": ("counter", {"service", "ended"}),
     "kip30_election_duration_seconds": ("histogram", {"service", "le"}),
@@ -77,7 +80,7 @@ class MetricTests(Suite):
     @pytest.fixture
     def metered(self, open_client: OpenClient) -> PluginLocator:
         """Return a client that measures what it does."""
-        return open_client(**_ON)
+        return open_client(**_WITH_DIRECTIVES)
 
     def test_O80_names_and_labels(self, metered: PluginLocator) -> None:
         """Each family has its name, type and labels, and no label has a key, an id or data."""
@@ -142,6 +145,24 @@ class MetricTests(Suite):
         assert leads["kip30_leader_changes_seen_total"].value(service="s") == 2
         assert leads["kip30_leader_epoch"].value(service="s") == term.epoch
         assert leads["kip30_election_duration_seconds"].value("_count", service="s") <= 1
+
+    def test_O82_counts_of_directives(self, open_client: OpenClient) -> None:
+        """A pause is shown while it is in effect, and a term that an operator ended has a label."""
+        clients = [open_client(**_WITH_DIRECTIVES) for _ in range(2)]
+        first, second = (client.leader_election("s") for client in clients)
+        first.nominate("a", "")
+        second.nominate("b", "")
+        assert [_paused(client) for client in clients] == [0, 0]
+        pause_service(clients[0], "s")
+        eventually(lambda: [_paused(client) for client in clients] == [1, 1])
+        step_down_leader(clients[1], "s")
+        ended = eventually(lambda: _read(clients[0])["kip30_terms_total"].value(service="s"))
+        stepped_down = _read(clients[0])["kip30_terms_total"].value(ended="stepped_down")
+        assert (ended, stepped_down) == (1, 1)
+        pause_service(clients[0], "s", seconds=1e-3)
+        eventually(lambda: [_paused(client) for client in clients] == [0, 0])
+        first.resign("a")
+        eventually(lambda: not _read(clients[0])["kip30_paused"].label_names())
 
     def test_O82_counts_of_a_close(self, open_client: OpenClient) -> None:
         """A closed locator's metrics count the term that the close ended, and show no present."""
@@ -234,6 +255,10 @@ def _gauges(client: PluginLocator) -> tuple[float, float]:
     """Return whether the client leads, and whether it knows a leader."""
     found = _read(client)
     return found["kip30_leader"].value(service="s"), found["kip30_has_leader"].value(service="s")
+
+
+def _paused(client: PluginLocator) -> float:
+    return _read(client)["kip30_paused"].value(service="s")
 
 
 def _counted(client: PluginLocator) -> dict[str, dict[Labels, float]]:

@@ -22,6 +22,7 @@ class Term:
         self.service = service
         self.claim = Claim("c", Entry(Version(epoch, 0), f"nonce {epoch}", b""), lease, order)
         self.ending_reason = ""
+        self.step_down_reason = ""
 
     def is_valid(self) -> bool:
         return not self.ending_reason and self.claim.lease.is_valid()

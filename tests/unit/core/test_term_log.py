@@ -246,6 +246,7 @@ def test_an_end_is_logged_after_the_begin(log: Log) -> None:
     class Term:
         service = "s"
         claim = Claim("a", Entry(Version(3, 0), "nonce", b""), lease, 1)
+        step_down_reason = ""
         ending_reason = "resigned"
 
         def is_valid(self) -> bool:
