@@ -81,12 +81,14 @@ class Admission(Generic[T]):
         self._call_queue.clear()
 
     def _admitted(self, most: int) -> T | None:
-        if self.running >= most or not self.queued():
+        is_free = self.running < most
+        may_call = is_free and bool(self._call_queue) and self._calls < most - self._reserved
+        # Also if calls have all places, some of them since a relief: they may all wait for it.
+        has_reserved = self.running - self._calls < self._reserved
+        may_own = (is_free or has_reserved) and bool(self._own_queue)
+        if not (may_call or may_own):
             return None
-        may_call = bool(self._call_queue) and self._calls < most - self._reserved
-        if not (may_call or self._own_queue):
-            return None
-        is_call = may_call and (self._is_turn_of_calls or not self._own_queue)
+        is_call = may_call and (self._is_turn_of_calls or not may_own)
         self._is_turn_of_calls = not is_call
         self.running += 1
         self._calls += is_call

@@ -73,3 +73,17 @@ def test_nothing_stalls_if_none_queues(admission: Admission[str]) -> None:
     admission.admit("a", is_call=False)
     assert admission.stalls_at(100.0) == float("inf")
     assert admission.relief(1000.0) is None
+
+
+def test_relief_does_not_give_calls_the_last_place(admission: Admission[str]) -> None:
+    admission.limit(MOST, 10.0)
+    for name in "abcdefgh":
+        admission.admit(f"call {name}", is_call=True)
+    assert admission.relief(0.0) is None
+    relieved = [admission.relief(now) for now in (10.0, 20.0, 30.0, 40.0)]
+    assert relieved == ["call c", "call d", "call e", None]
+    # They may all wait for one of these.
+    assert admission.admit("own 1", is_call=False)
+    assert not admission.admit("own 2", is_call=False)
+    assert admission.ended(is_call=False) == "own 2"
+    assert admission.running == 2 * MOST
