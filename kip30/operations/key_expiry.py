@@ -17,6 +17,7 @@ from typing import NamedTuple
 from kip30.driver.records import Fence, Version, parse_version
 from kip30.errors import (
     AuthenticationError,
+    KeyExistsError,
     KeyMissingError,
     Kip30Error,
     OutcomeUnknownError,
@@ -29,7 +30,7 @@ from kip30.names import INTERNAL
 from kip30.operations.key_scan import KeyScan, StoredKey
 from kip30.runtime.resolution import Configuration
 from kip30.runtime.service_records import UNREADABLE, fields_of, seconds, text
-from kip30.storage import Storage
+from kip30.storage import Storage, Versioned
 
 RECORDS = f"{INTERNAL}expiry"
 """The namespace of the records."""
@@ -104,13 +105,39 @@ def set_for(
     version = storage.set(key, value, fence=fence)
     expiry = KeyExpiry(key, version, time.time() + ttl_seconds)
     try:
-        storage.set(_record_key(key), _encode(expiry))
+        _note(storage, expiry)
     except Kip30Error as error:
         raise OutcomeUnknownError(
             f"{key!r} was written, with version {version}, and may stay for ever: its time to live"
             f" was not noted: {error}"
         ) from error
     return version
+
+
+def _note(storage: Storage[bytes], expiry: KeyExpiry) -> None:
+    """Write the record of *expiry*, unless another call has written the key since, and noted it."""
+    record_key, data = _record_key(expiry.key), _encode(expiry)
+    while True:
+        record = storage.get(record_key)
+        if record is not None and _is_later(record, expiry) and not _is_there(storage, expiry):
+            return
+        try:
+            if record is None:
+                storage.put(record_key, data)
+            else:
+                storage.compare_and_set(record_key, record.version, data)
+        except (KeyExistsError, *_CHANGED):
+            continue
+        return
+
+
+def _is_later(record: Versioned[bytes], expiry: KeyExpiry) -> bool:
+    """Return whether *record* has a later version of the key; one of another store may, too."""
+    try:
+        noted = _decode(StoredKey(_record_key(expiry.key), record.value, record.version))
+    except (*UNREADABLE, UsageError):
+        return False
+    return noted.version > expiry.version
 
 
 def sweep_keys(config: Configuration, storage: Storage[bytes], *, dry_run: bool = False) -> Sweep:

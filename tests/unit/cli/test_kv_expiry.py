@@ -78,6 +78,35 @@ def test_a_later_time_replaces_the_former_one(shell: Shell) -> None:
     assert swept(shell) == [1, 0, 0, 0]
 
 
+def test_of_two_writers_the_later_one_says_until_when(
+    shell: Shell, storage: Storage[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The former one notes its time last."""
+    right, others = storage.set, [b"later"]
+
+    def overtaken(key: str, *given: Any, **named: Any) -> Version:
+        version = right(key, *given, **named)
+        if key == "k" and others:
+            set_for(storage, "k", others.pop(), OVER)
+        return version
+
+    monkeypatch.setattr(storage, "set", overtaken)
+    set_for(storage, "k", b"former", OVER)
+    assert value(storage, "k") == b"later"
+    assert swept(shell) == [1, 0, 0, 0]
+
+
+def test_a_record_from_another_store_does_not_keep_a_time_from_being_noted(
+    shell: Shell, storage: Storage[bytes]
+) -> None:
+    set_for(storage, "k", b"x", 3_600)
+    (record,) = records(shell)
+    fields = json.loads(value(storage, record)) | {"version": "999999999"}
+    storage.set(record, json.dumps(fields).encode())
+    set_for(storage, "k", b"x", OVER)
+    assert swept(shell) == [1, 0, 0, 0]
+
+
 def test_the_end_of_a_key_is_an_event_like_any_other_deletion(
     shell: Shell, storage: Storage[bytes]
 ) -> None:
@@ -162,14 +191,11 @@ def test_data_of_a_group_have_no_time(shell: Shell) -> None:
 
 def test_a_lost_time_is_said(storage: Storage[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """The key is written then, and would stay without a word."""
-    right = storage.set
 
-    def silent(key: str, *given: Any, **named: Any) -> Version:
-        if key.startswith(key_expiry.RECORDS):
-            raise UnavailableError("no answer")
-        return right(key, *given, **named)
+    def silent(*_given: Any, **_named: Any) -> Version:
+        raise UnavailableError("no answer")
 
-    monkeypatch.setattr(storage, "set", silent)
+    monkeypatch.setattr(storage, "put", silent)
     with pytest.raises(OutcomeUnknownError, match="may stay for ever"):
         set_for(storage, "k", b"x", 3_600)
     assert storage.get("k") is not None
