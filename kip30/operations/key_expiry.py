@@ -17,6 +17,7 @@ from typing import NamedTuple
 from kip30.driver.records import Fence, Version, parse_version
 from kip30.errors import (
     AuthenticationError,
+    InvalidNameError,
     KeyExistsError,
     KeyMissingError,
     Kip30Error,
@@ -153,7 +154,7 @@ def sweep_keys(config: Configuration, storage: Storage[bytes], *, dry_run: bool 
     Raises:
         UnsupportedError: The store does not declare ``scanning`` or ``compare-and-set``. Nothing
             was deleted.
-        ClosedError: The storage is closed. Some keys may be deleted.
+        ClosedError, LifecycleError: The storage is closed. Some keys may be deleted.
         UnavailableError, StoreError: The records could not be read. Nothing was deleted.
     """
     scan, now = KeyScan(config, RECORDS), time.time()
@@ -169,31 +170,28 @@ def sweep_keys(config: Configuration, storage: Storage[bytes], *, dry_run: bool 
             due += [(expiry, record.version)] if expiry.until <= now else []
     kept |= {one.key.decode(errors="backslashreplace"): one.reason for one in scan.unreadable}
     for expiry, version in due:
+        name = expiry.key
         try:
-            was_there = _is_there(storage, expiry) if dry_run else _end(storage, expiry, version)
-        except (UnavailableError, OutcomeUnknownError) as error:
-            return Sweep(deleted, waiting, changed, kept, error)
-        except (AuthenticationError, StoreError, UsageError) as error:
-            kept[expiry.key] = str(error)
-        else:
+            was_there = (
+                _is_there(storage, expiry)
+                if dry_run
+                else _delete(storage, expiry.key, expiry.version)
+            )
             deleted += was_there
             changed += not was_there
+            if not dry_run:  # if this ends in between, the next sweep finds the record alone
+                name = _record_key(expiry.key)
+                _delete(storage, name, version)
+        except (UnavailableError, OutcomeUnknownError) as error:
+            return Sweep(deleted, waiting, changed, kept, error)
+        except (AuthenticationError, StoreError, InvalidNameError) as error:
+            kept[name] = str(error)
     return Sweep(deleted, waiting, changed, kept)
 
 
 def _is_there(storage: Storage[bytes], expiry: KeyExpiry) -> bool:
     found = storage.get(expiry.key)
     return found is not None and found.version == expiry.version
-
-
-def _end(storage: Storage[bytes], expiry: KeyExpiry, version: Version) -> bool:
-    """Delete the key, and then the record of *version*; return whether the key was there.
-
-    If this ends in between, the next sweep finds the record alone.
-    """
-    is_deleted = _delete(storage, expiry.key, expiry.version)
-    _delete(storage, _record_key(expiry.key), version)
-    return is_deleted
 
 
 def _delete(storage: Storage[bytes], key: str, version: Version) -> bool:

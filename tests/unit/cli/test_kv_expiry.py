@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from kip30 import OutcomeUnknownError, PluginLocator, UnavailableError, ValueChange, Version
+from kip30 import (
+    AuthenticationError,
+    Kip30Error,
+    LifecycleError,
+    OutcomeUnknownError,
+    PluginLocator,
+    UnavailableError,
+    ValueChange,
+    Version,
+)
 from kip30.cli._exit_codes import Status
 from kip30.codecs import BYTES
 from kip30.operations import key_expiry, set_for, sweep_keys
@@ -217,6 +226,32 @@ def test_a_sweep_stops_when_the_store_does_not_answer(
     assert isinstance(done.error, UnavailableError)
     assert len(deletions) == 1
     assert done.deleted == 0
+
+
+@pytest.mark.parametrize("error", [UnavailableError("no answer"), AuthenticationError("no")])
+def test_a_key_is_counted_although_its_record_stays(
+    shell: Shell, storage: Storage[bytes], monkeypatch: pytest.MonkeyPatch, error: Kip30Error
+) -> None:
+    set_for(storage, "k", b"x", OVER)
+    right = storage.delete
+
+    def refusing(key: str, **named: Any) -> None:
+        if key.startswith(key_expiry.RECORDS):
+            raise error
+        right(key, **named)
+
+    monkeypatch.setattr(storage, "delete", refusing)
+    done = sweep_keys(str(shell.properties), storage)
+    assert storage.get("k") is None
+    assert done.deleted == 1
+    assert "k" not in done.kept
+
+
+def test_a_sweep_through_a_closed_storage_raises(shell: Shell, storage: Storage[bytes]) -> None:
+    set_for(storage, "k", b"x", OVER)
+    storage.close()
+    with pytest.raises(LifecycleError):
+        sweep_keys(str(shell.properties), storage)
 
 
 @pytest.mark.medium
