@@ -7,6 +7,32 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
+class _Ends:
+    """How many tasks of one kind have ended, how many had at the last change, and when it was seen.
+
+    Attributes:
+        number: How many have ended.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._seen = -1
+        self._since = -math.inf
+
+    def last(self, now: float, *, matters: bool) -> float:
+        """Return when the last one was seen, at *now* if it is new; infinite if none *matters*."""
+        if not matters:
+            self._seen = -1
+            return math.inf
+        if self.number != self._seen:
+            self._seen, self._since = self.number, now
+        return self._since
+
+    def begin_again(self, now: float) -> None:
+        """Let the last one have been at *now*."""
+        self._since = now
+
+
 class Admission(Generic[T]):
     """Lets a number of tasks run at once. Not thread-safe: its owner has a lock.
 
@@ -29,15 +55,15 @@ class Admission(Generic[T]):
         self._own_queue: deque[T] = deque()
         self._call_queue: deque[T] = deque()
         self._is_turn_of_calls = False
-        # How many tasks have ended, how many had at the last change, and when that was seen.
-        self._ended = 0
-        self._seen = -1
-        self._since = -math.inf
+        # Those of each kind, because one that ends does not show that the other does.
+        self._own_ends = _Ends()
+        self._call_ends = _Ends()
 
     def limit(self, most: int, stall_seconds: float) -> None:
-        """Admit *most* from now on; if none ends for *stall_seconds*, one more, up to twice *most*.
+        """Admit *most* from now on, and one more, up to twice *most*, in a stall.
 
-        So tasks that the store does not answer delay the others for no longer than that.
+        That is when tasks of a kind queue and none of that kind ends for *stall_seconds*. So tasks
+        that the store does not answer delay the others for no longer than that.
         """
         self._most, self._most_stalled = most, 2 * most
         self._stall_seconds = stall_seconds
@@ -52,24 +78,30 @@ class Admission(Generic[T]):
         """Free the place of a task; return the queued task that gets it, if there is one."""
         self.running -= 1
         self._calls -= is_call
-        self._ended += 1
+        (self._call_ends if is_call else self._own_ends).number += 1
         return self._admitted(self._most)
 
     def relief(self, now: float) -> T | None:
         """Return a task that gets a place at *now*, because none has ended for too long."""
-        if self.stalls_at(now) > now:
+        late = [ends for ends, at in self._stalls(now) if at <= now]
+        for ends in late:
+            ends.begin_again(now)
+        if not late:
             return None
-        self._since = now
-        return self._admitted(self._most_stalled)
+        return self._admitted(
+            self._most_stalled, own=self._own_ends in late, calls=self._call_ends in late
+        )
 
     def stalls_at(self, now: float) -> float:
         """Return when too long will have passed unless a task ends; infinite if none queues."""
-        if not self.queued():
-            self._seen = -1
-            return math.inf
-        if self._ended != self._seen:
-            self._seen, self._since = self._ended, now
-        return self._since + self._stall_seconds
+        return min(at for _, at in self._stalls(now))
+
+    def _stalls(self, now: float) -> list[tuple[_Ends, float]]:
+        kinds = (self._own_ends, self._own_queue), (self._call_ends, self._call_queue)
+        return [
+            (ends, ends.last(now, matters=bool(queue)) + self._stall_seconds)
+            for ends, queue in kinds
+        ]
 
     def queued(self) -> bool:
         """Return whether a task waits for a place."""
@@ -80,12 +112,14 @@ class Admission(Generic[T]):
         self._own_queue.clear()
         self._call_queue.clear()
 
-    def _admitted(self, most: int) -> T | None:
+    def _admitted(self, most: int, *, own: bool = True, calls: bool = True) -> T | None:
+        """Admit the next task if it has a place among *most*: of the *own* ones or the *calls*."""
         is_free = self.running < most
-        may_call = is_free and bool(self._call_queue) and self._calls < most - self._reserved
+        is_free_for_calls = is_free and self._calls < most - self._reserved
+        may_call = calls and is_free_for_calls and bool(self._call_queue)
         # Also if calls have all places, some of them since a relief: they may all wait for it.
         has_reserved = self.running - self._calls < self._reserved
-        may_own = (is_free or has_reserved) and bool(self._own_queue)
+        may_own = own and (is_free or has_reserved) and bool(self._own_queue)
         if not (may_call or may_own):
             return None
         is_call = may_call and (self._is_turn_of_calls or not may_own)

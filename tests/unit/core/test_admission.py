@@ -68,6 +68,21 @@ def test_there_is_no_relief_while_tasks_end(admission: Admission[str]) -> None:
     assert admission.relief(121.0) == "4"
 
 
+def test_calls_that_hang_are_relieved_although_own_tasks_end(admission: Admission[str]) -> None:
+    admission.limit(MOST, 10.0)
+    for name in "abcd":
+        admission.admit(f"call {name}", is_call=True)
+    admission.admit("own", is_call=False)
+    assert admission.stalls_at(0.0) == 10.0
+    for _ in range(3):  # as one that is woken now and then
+        assert admission.ended(is_call=False) is None
+        assert admission.admit("own", is_call=False)
+    assert admission.relief(10.0) == "call c"
+    assert admission.ended(is_call=True) is None
+    assert admission.relief(20.0) is None
+    assert admission.relief(30.0) == "call d"
+
+
 def test_nothing_stalls_if_none_queues(admission: Admission[str]) -> None:
     admission.limit(MOST, 10.0)
     admission.admit("a", is_call=False)
