@@ -5,6 +5,8 @@ import time
 _MOST_BUSY_LOOKS = 10
 _BUSY_SHARE = 0.25
 """The share of one processor from which on this process counts as busy."""
+_LONG_SECONDS = 0.1
+"""The wait that the interpreter cannot explain, however many threads compute."""
 
 
 class Starvation:
@@ -12,7 +14,7 @@ class Starvation:
 
     They do if no worker has taken a task for a while. If this process computes meanwhile, or the
     look itself is late, the processor is busy: the workers wait for the interpreter, and another
-    one would only wait with them. Then only a number of looks is evidence.
+    one would only wait with them. Then only a number of looks is evidence, or a long wait.
     """
 
     def __init__(self) -> None:
@@ -38,7 +40,8 @@ class Starvation:
         waited = now - self._since
         if waited < seconds:
             return False
-        is_busy = waited > 2 * seconds or used - self._used > _BUSY_SHARE * waited
+        computes = seconds < _LONG_SECONDS and used - self._used > _BUSY_SHARE * waited
+        is_busy = computes or waited > 2 * seconds
         self._since, self._used = now, used
         if is_busy and self._busy_looks < _MOST_BUSY_LOOKS:
             self._busy_looks += 1
