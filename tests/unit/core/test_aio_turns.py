@@ -157,9 +157,9 @@ def test_a_nomination_is_prepared_when_it_may_begin(
             election, made = locator.leader_election("s"), list[str]()
             make = election._handle.candidacy
 
-            def note(candidate: str, *rest: Any) -> Candidacy:
+            def note(candidate: str, *rest: Any, **named: Any) -> Candidacy:
                 made.append(candidate)
-                return make(candidate, *rest)
+                return make(candidate, *rest, **named)
 
             monkeypatch.setattr(election._handle, "candidacy", note)
 
