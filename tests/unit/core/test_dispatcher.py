@@ -402,28 +402,6 @@ def test_for_a_loop_a_task_that_blocks_delays_others_for_a_while(dispatcher: Dis
     release.set()
 
 
-def test_for_a_loop_that_computes_a_task_that_blocks_delays_others_for_no_longer(
-    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Among the others are the clocks of leases."""
-    monkeypatch.setattr("kip30.runtime.dispatcher.time.process_time", time.monotonic)
-    release, ran, begun = threading.Event(), threading.Event(), list[int]()
-    dispatcher.serve_loop(2, STALL)
-
-    def block() -> None:
-        begun.append(1)
-        release.wait()
-
-    for _ in range(4):
-        dispatcher.task(block, "blocked", calls_back=True).wake()
-    eventually(lambda: len(begun) == 4)
-    began = time.monotonic()
-    dispatcher.task(ran.set, "free").wake()
-    assert ran.wait(10 * time_scale())
-    assert time.monotonic() - began < 2 * STALL
-    release.set()
-
-
 def test_for_a_loop_tasks_without_an_answer_delay_others_for_a_while(
     dispatcher: Dispatcher,
 ) -> None:
