@@ -8,7 +8,7 @@ import pytest
 from typing_extensions import override
 
 from kip30.driver.clock import ManualClock, SystemClock
-from kip30.runtime.dispatcher import STORE_WORKERS, Delivery, Dispatcher, Task
+from kip30.runtime.dispatcher import READERS, STORE_WORKERS, Delivery, Dispatcher, Task
 from kip30_conformance.polling import eventually, throughout, time_scale
 
 pytestmark = pytest.mark.virtual_time
@@ -421,6 +421,58 @@ def test_for_a_loop_tasks_without_an_answer_delay_others_for_a_while(
     throughout(lambda: len(begun) == 4, seconds=3 * STALL)
     release.set()
     eventually(lambda: len(begun) == 20)
+
+
+def test_each_stall_and_each_starvation_is_noticed_not_the_first_alone(
+    dispatcher: Dispatcher,
+) -> None:
+    dispatcher.serve_loop(2, STALL)
+    for _ in range(2):
+        release, begun, ran = threading.Event(), list[int](), threading.Event()
+
+        def block(release: threading.Event = release, begun: list[int] = begun) -> None:
+            begun.append(1)
+            release.wait()
+
+        for _ in range(3):
+            dispatcher.task(block, "asks", waits_for_store=True).wake()
+        eventually(lambda begun=begun: len(begun) == 3)
+        for _ in range(5):
+            dispatcher.task(block, "blocked", calls_back=True).wake()
+        dispatcher.task(ran.set, "free").wake()
+        assert ran.wait(10 * time_scale())
+        eventually(lambda begun=begun: len(begun) == 8)
+        release.set()
+        eventually(lambda: not dispatcher._store_tasks.running)
+        time.sleep(3 * STALL)  # until the timer thread waits for no moment
+
+
+def test_tasks_that_starve_again_get_threads_again(dispatcher: Dispatcher) -> None:
+    for _ in range(2):
+        release, begun = threading.Event(), list[int]()
+
+        def block(release: threading.Event = release, begun: list[int] = begun) -> None:
+            begun.append(1)
+            release.wait()
+
+        for _ in range(20):
+            dispatcher.task(block, "blocked").wake()
+        eventually(lambda begun=begun: len(begun) == 20)
+        release.set()
+        eventually(lambda: not dispatcher._threads)
+
+
+def test_calls_that_read_have_all_places_of_reads(dispatcher: Dispatcher) -> None:
+    release, reading = threading.Event(), list[int]()
+
+    def read() -> None:
+        reading.append(1)
+        release.wait()
+
+    for _ in range(2 * READERS):
+        dispatcher.call_task(read, "reads", reads=True).wake()
+    eventually(lambda: len(reading) == READERS)
+    release.set()
 
 
 def test_calls_that_wait_for_the_librarys_own_tasks_leave_them_a_place(

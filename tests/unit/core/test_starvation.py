@@ -1,70 +1,89 @@
-"""When tasks that wait get another thread, by looks at the clock and at the processor."""
-
-from types import SimpleNamespace
+"""The decision to start another thread: what a busy process shows, and what it does not."""
 
 import pytest
 
 from kip30.runtime import starvation
 from kip30.runtime.starvation import Starvation
 
-SHORT = 2**-8  # seconds; sums of it are exact
-LONG = 1.0
-IDLE = 0.0
-COMPUTING = 1.0
+PAUSE = 2**-8  # sums of it are exact
 
 
-class Looks:
-    """Looks at tasks that no worker takes, at regular intervals."""
+class Time:
+    """The clocks of a process."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = self.used = 100.0
-        times = SimpleNamespace(monotonic=lambda: self.now, process_time=lambda: self.used)
-        monkeypatch.setattr(starvation, "time", times)
-        self.starvation = Starvation()
+    def __init__(self) -> None:
+        self.now = self.used = 0.0
 
-    def until_needed(self, seconds: float, share: float, every: float = 1.0) -> int:
-        """Return how many looks there are until they need a worker.
+    def monotonic(self) -> float:
+        return self.now
 
-        Args:
-            seconds: How long tasks may wait.
-            share: How much of a processor the process uses meanwhile.
-            every: The time between looks, in that of *seconds*.
-        """
-        assert not self.starvation.needs_worker(1, seconds)
-        for look in range(1, 100):
-            self.now += every * seconds
-            self.used += share * every * seconds
-            if self.starvation.needs_worker(1, seconds):
-                return look
-        raise AssertionError("never")
+    def process_time(self) -> float:
+        return self.used
+
+    def passes(self, seconds: float, *, share: float) -> None:
+        self.now += seconds
+        self.used += share * seconds
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
-    return Looks(monkeypatch)
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    made = Time()
+    monkeypatch.setattr(starvation, "time", made)
+    return made
 
 
-def test_tasks_that_wait_get_a_worker_at_once(looks: Looks) -> None:
-    assert looks.until_needed(SHORT, IDLE) == 1
+def looks(time: Time, made: Starvation, *, share: float) -> int:
+    """Return after how many pauses without progress there is another worker."""
+    made.needs_worker(7, PAUSE)
+    for number in range(1, 100):
+        time.passes(PAUSE, share=share)
+        if made.needs_worker(7, PAUSE):
+            return number
+    raise AssertionError("never")
 
 
-def test_they_get_one_late_while_the_process_computes(looks: Looks) -> None:
-    """Another worker would only wait for the interpreter, too."""
-    assert looks.until_needed(SHORT, COMPUTING) == 11
+@pytest.mark.parametrize(("share", "number"), [(0.0, 1), (0.2, 1), (0.3, 11), (7.0, 11)])
+def test_a_process_that_computes_gets_a_worker_later(time: Time, share: float, number: int) -> None:
+    assert looks(time, Starvation(), share=share) == number
 
 
-def test_they_get_one_late_if_the_looks_are_late(looks: Looks) -> None:
-    assert looks.until_needed(SHORT, IDLE, every=3.0) == 11
+def test_only_what_was_computed_since_the_last_look_counts(time: Time) -> None:
+    made = Starvation()
+    made.needs_worker(7, PAUSE)
+    time.passes(PAUSE, share=1.0)
+    assert not made.needs_worker(7, PAUSE)
+    time.passes(PAUSE, share=0.0)
+    assert made.needs_worker(7, PAUSE)
 
 
-def test_no_interpreter_is_waited_for_as_long_as_a_loop_waits(looks: Looks) -> None:
-    """Among those that wait are the clocks of leases."""
-    assert looks.until_needed(LONG, COMPUTING) == 1
+def test_tasks_that_wait_again_begin_again(time: Time) -> None:
+    made = Starvation()
+    made.needs_worker(7, PAUSE)
+    made.end()
+    time.passes(PAUSE, share=0.0)
+    assert not made.needs_worker(7, PAUSE)
 
 
-def test_a_task_that_was_taken_begins_the_wait_anew(looks: Looks) -> None:
-    assert not looks.starvation.needs_worker(1, SHORT)
-    looks.now += SHORT
-    assert not looks.starvation.needs_worker(2, SHORT)
-    looks.now += SHORT
-    assert looks.starvation.needs_worker(2, SHORT)
+def test_a_long_pause_needs_a_worker_although_the_process_computes(time: Time) -> None:
+    made = Starvation()
+    made.needs_worker(7, 1.0)
+    time.passes(1.0, share=1.0)
+    assert made.needs_worker(7, 1.0)
+
+
+def test_late_looks_show_a_busy_processor(time: Time) -> None:
+    made, late = Starvation(), 0
+    made.needs_worker(7, PAUSE)
+    while not made.needs_worker(7, PAUSE):
+        time.passes(3 * PAUSE, share=0.0)
+        late += 1
+    assert late == 11
+
+
+def test_a_task_that_was_taken_begins_the_wait_anew(time: Time) -> None:
+    made = Starvation()
+    made.needs_worker(7, PAUSE)
+    time.passes(PAUSE, share=0.0)
+    assert not made.needs_worker(8, PAUSE)
+    time.passes(PAUSE, share=0.0)
+    assert made.needs_worker(8, PAUSE)
