@@ -423,6 +423,10 @@ def test_for_a_loop_tasks_without_an_answer_delay_others_for_a_while(
     eventually(lambda: len(begun) == 20)
 
 
+def _has(begun: list[int], number: int) -> bool:
+    return len(begun) == number
+
+
 def test_each_stall_and_each_starvation_is_noticed_not_the_first_alone(
     dispatcher: Dispatcher,
 ) -> None:
@@ -436,12 +440,12 @@ def test_each_stall_and_each_starvation_is_noticed_not_the_first_alone(
 
         for _ in range(3):
             dispatcher.task(block, "asks", waits_for_store=True).wake()
-        eventually(lambda begun=begun: len(begun) == 3)
+        eventually(partial(_has, begun, 3))
         for _ in range(5):
             dispatcher.task(block, "blocked", calls_back=True).wake()
         dispatcher.task(ran.set, "free").wake()
         assert ran.wait(10 * time_scale())
-        eventually(lambda begun=begun: len(begun) == 8)
+        eventually(partial(_has, begun, 8))
         release.set()
         eventually(lambda: not dispatcher._store_tasks.running)
         time.sleep(3 * STALL)  # until the timer thread waits for no moment
@@ -457,7 +461,7 @@ def test_tasks_that_starve_again_get_threads_again(dispatcher: Dispatcher) -> No
 
         for _ in range(20):
             dispatcher.task(block, "blocked").wake()
-        eventually(lambda begun=begun: len(begun) == 20)
+        eventually(partial(_has, begun, 20))
         release.set()
         eventually(lambda: not dispatcher._threads)
 
