@@ -29,6 +29,7 @@ COMMANDS = {
     "hand-over": "Let the leader of SERVICE end its term, and wait until CANDIDATE leads.",
     "terms": "Print the latest terms of SERVICE, the oldest first.",
     "status": "Print what there is in the store, and what wants attention.",
+    "serve": "Serve a page that shows the store, until interrupted, and print its address.",
     "services": "Print all services with their leaders.",
     "groups": "Print all groups that have members, and how many.",
     "group": "List, watch and join groups.",

@@ -4,10 +4,9 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import click
@@ -102,13 +101,12 @@ def _rows(reader: OverviewReader, look: Overview | UnavailableError) -> list[Row
     if isinstance(look, UnavailableError):
         return [*rows, ("attention", f"the store does not answer: {explain(look).what}")]
     counts = [(name, count) for name, count in _counts(look).items()]
-    problems = chain(_leaderless(reader, look), _unreadable(look.unreadable))
     return [
         *rows,
         ("read", f"{look.read_seconds * 1000:.1f} ms"),
         *counts,
         *(("paused", one) for one in look.paused),
-        *(("attention", problem) for problem in problems),
+        *(("attention", problem) for problem in look.problems()),
     ]
 
 
@@ -119,21 +117,6 @@ def _counts(overview: Overview) -> dict[str, int]:
         "groups": len(overview.groups),
         "members": sum(one.members for one in overview.groups),
     }
-
-
-def _leaderless(reader: OverviewReader, overview: Overview) -> Iterable[str]:
-    for one in overview.leaderless:
-        yield (
-            f"{one.service} has had no leader for {reader.session_timeout_seconds:g} s or longer;"
-            f" in its line: {one.waiting}"
-        )
-
-
-def _unreadable(rejected: Sequence[Rejected]) -> Iterable[str]:
-    for one in rejected[:_MOST_UNREADABLE]:
-        yield f"{_key(one)} cannot be read: {one.reason}"
-    if len(rejected) > _MOST_UNREADABLE:
-        yield f"{len(rejected) - _MOST_UNREADABLE} further records cannot be read"
 
 
 def _key(rejected: Rejected) -> str:

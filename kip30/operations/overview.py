@@ -1,19 +1,24 @@
 """The overview of a store for an operator: how much there is, and what wants attention."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kip30.config import Properties, load
 from kip30.errors import Kip30Error, StoreError
 from kip30.names import INTERNAL, unescape
 from kip30.operations.directory import GroupStatus, ServiceStatus, read_directory
-from kip30.operations.key_scan import KeyScan
-from kip30.runtime.directives import NAMESPACE, decode_directives
+from kip30.operations.key_scan import KeyScan, StoredKey
+from kip30.operations.service_terms import began_at
+from kip30.runtime import directives, past_terms
+from kip30.runtime.directives import Directives
 from kip30.runtime.resolution import Configuration, resolve, store_place
 from kip30.scanning import Rejected
 
+_MOST_UNREADABLE = 10
 _SECONDS_BETWEEN_READS = 10.0
+_SECONDS_BETWEEN_LIVE_READS = 2.0
 _SECONDS_BETWEEN_SCANS_OF_TABLES = 30.0
 _SCANNED_BY_TABLES = frozenset({"cassandra"})
 
@@ -27,8 +32,8 @@ class Overview(NamedTuple):
         read_seconds: How long this look took, opening the store included.
         services: As in `Directory`, without those of kip30 itself.
         groups: As in `Directory`, without those of kip30 itself.
-        paused: The names of services that an operator has paused, whether they have a leader or
-            not.
+        directives: By service, the directives of those that an operator has paused, whether they
+            have a leader or not, or of which one was asked to step down and it is not over.
         vacant: Services without a leader in whose line candidates wait, locks and coordinators
             included, without those that are paused. That is normal during an election. On
             Cassandra there are none, because candidates form no line there. One with a name too
@@ -36,6 +41,9 @@ class Overview(NamedTuple):
         leaderless: Those of *vacant* that no one has led for a session timeout of this
             configuration: they were vacant at every look since then, with the same epoch.
         unreadable: Records that could not be read, so that something may be missing.
+        session_timeout_seconds: How long those of *leaderless* were vacant at least.
+        since: By service, when the term of its leader began, as that leader has noted it, in
+            seconds since 1970; empty unless it was asked for.
     """
 
     store: str
@@ -43,15 +51,35 @@ class Overview(NamedTuple):
     read_seconds: float
     services: Sequence[ServiceStatus]
     groups: Sequence[GroupStatus]
-    paused: Sequence[str]
+    directives: Mapping[str, Directives]
     vacant: Sequence[ServiceStatus]
     leaderless: Sequence[ServiceStatus]
     unreadable: Sequence[Rejected]
+    session_timeout_seconds: float
+    since: Mapping[str, float] = MappingProxyType({})
+
+    @property
+    def paused(self) -> Sequence[str]:
+        """The names of the services that an operator has paused, in their order."""
+        return sorted(name for name, one in self.directives.items() if one.pause is not None)
 
     @property
     def wants_attention(self) -> bool:
         """True if there are leaderless services, or records that cannot be read."""
         return bool(self.leaderless or self.unreadable)
+
+    def problems(self) -> Iterator[str]:
+        """Yield a line for each leaderless service, and for some records that cannot be read."""
+        for one in self.leaderless:
+            yield (
+                f"{one.service} has had no leader for {self.session_timeout_seconds:g} s or longer;"
+                f" in its line: {one.waiting}"
+            )
+        for rejected in self.unreadable[:_MOST_UNREADABLE]:
+            key = rejected.key.decode(errors="backslashreplace")
+            yield f"{key} cannot be read: {rejected.reason}"
+        if len(self.unreadable) > _MOST_UNREADABLE:
+            yield f"{len(self.unreadable) - _MOST_UNREADABLE} further records cannot be read"
 
 
 class OverviewReader:
@@ -63,23 +91,27 @@ class OverviewReader:
         session_timeout_seconds: How long a service must be vacant to be leaderless.
         period_seconds: How often to read at most: 10 s; 30 s on Cassandra, which reads whole
             tables.
+        live_period_seconds: The same for a person who looks at the result: 2 s; 30 s on Cassandra.
     """
 
-    def __init__(self, config: Configuration = None) -> None:
+    def __init__(self, config: Configuration = None, *, with_terms: bool = False) -> None:
         """Read the store that *config* chooses, as for `PluginLocator.startup`. Opens nothing.
+
+        With *with_terms* all past terms are read as well, for `Overview.since`.
 
         Raises:
             ConfigError: A setting is wrong; the message names it.
+            UnsupportedError: The store does not declare ``scanning``.
         """
+        self._with_terms = with_terms
         self._properties = config if isinstance(config, Properties) else load(config)
         self.store, self.place, _ = store_place(self._properties)
-        context = resolve(self._properties).context
-        self.session_timeout_seconds: float = context.session_timeout_seconds
-        self.period_seconds: float = (
-            _SECONDS_BETWEEN_SCANS_OF_TABLES
-            if self.store in _SCANNED_BY_TABLES
-            else _SECONDS_BETWEEN_READS
-        )
+        resolved = resolve(self._properties)
+        resolved.require_scanning()
+        self.session_timeout_seconds: float = resolved.context.session_timeout_seconds
+        least = _SECONDS_BETWEEN_SCANS_OF_TABLES if self.store in _SCANNED_BY_TABLES else 0.0
+        self.period_seconds: float = max(least, _SECONDS_BETWEEN_READS)
+        self.live_period_seconds: float = max(least, _SECONDS_BETWEEN_LIVE_READS)
         self._vacancies = VacancyTimes(self.session_timeout_seconds)
 
     def read(self) -> Overview:
@@ -98,11 +130,14 @@ class OverviewReader:
             self._vacancies.forget()
             raise
         ended = time.monotonic()
-        paused, damaged = self._read_directives()
+        unreadable = list(found.unreadable)
+        standing = self._read_directives(unreadable)
         vacant = [
             one
             for one in found.services
-            if one.leader is None and one.waiting and one.service not in paused
+            if one.leader is None
+            and one.waiting
+            and (one.service not in standing or standing[one.service].pause is None)
         ]
         return Overview(
             self.store,
@@ -110,26 +145,64 @@ class OverviewReader:
             ended - began,
             [one for one in found.services if not one.service.startswith(INTERNAL)],
             [one for one in found.groups if not one.group.startswith(INTERNAL)],
-            paused,
+            standing,
             vacant,
             self._vacancies.note(vacant, began, ended),
-            [*found.unreadable, *damaged],
+            unreadable,
+            self.session_timeout_seconds,
+            self._read_since(found.services, unreadable) if self._with_terms else {},
         )
 
-    def _read_directives(self) -> tuple[Sequence[str], Sequence[Rejected]]:
-        """Return the names of the services that are paused, and records that cannot be read."""
-        paused, damaged = list[str](), list[Rejected]()
-        scan = KeyScan(self._properties, NAMESPACE)
-        for one in scan:
-            service = unescape(one.key.rpartition("/")[2])
+    def forget_vacancies(self) -> None:
+        """Let no service count as leaderless before another session timeout has passed.
+
+        For a reader that has not looked for long, so that elections may have taken place unseen.
+        """
+        self._vacancies.forget()
+
+    def _read_directives(self, unreadable: list[Rejected]) -> dict[str, Directives]:
+        """Return the directives that have an effect; add to *unreadable* what cannot be read."""
+        standing = dict[str, Directives]()
+        for service, one in self._records(directives.NAMESPACE, unreadable):
             try:
-                pause = decode_directives(service, one.value).pause
+                found = directives.decode_directives(service, one.value)
             except StoreError as error:
-                damaged.append(Rejected(one.key.encode(), str(error)))
+                unreadable.append(Rejected(one.key.encode(), str(error)))
                 continue
-            if pause is not None and not pause.is_over(time.time()):
-                paused.append(service)
-        return sorted(paused), [*scan.unreadable, *damaged]
+            now, pause, step_down = time.time(), found.pause, found.step_down
+            found = found._replace(
+                pause=None if pause is None or pause.is_over(now) else pause,
+                step_down=None if step_down is None or step_down.is_over(now) else step_down,
+            )
+            if found.pause is not None or found.step_down is not None:
+                standing[service] = found
+        return standing
+
+    def _read_since(
+        self, services: Iterable[ServiceStatus], unreadable: list[Rejected]
+    ) -> dict[str, float]:
+        epochs = {one.service: one.epoch for one in services if one.leader is not None}
+        since = dict[str, float]()
+        for service, one in self._records(past_terms.NAMESPACE, unreadable):
+            epoch = epochs.get(service)
+            try:
+                terms = past_terms.decode_past_terms(service, one.value)
+            except StoreError as error:
+                unreadable.append(Rejected(one.key.encode(), str(error)))
+                continue
+            began = None if epoch is None else began_at(terms, epoch)
+            if began is not None:
+                since[service] = began
+        return since
+
+    def _records(
+        self, namespace: str, unreadable: list[Rejected]
+    ) -> Iterator[tuple[str, StoredKey]]:
+        """Yield each record of *namespace* with its service; add to *unreadable* the others."""
+        scan = KeyScan(self._properties, namespace)
+        for one in scan:
+            yield unescape(one.key.rpartition("/")[2]), one
+        unreadable += scan.unreadable
 
     def read_when_decided(self) -> Overview:
         """Wait until the vacancies of the last look are over or lasting, and read.

@@ -19,7 +19,7 @@ KEPT = 20
 NOT_NOTED = "its end was not noted"
 """Why a term has ended whose leader did not write that."""
 
-_NAMESPACE = "kip30.terms"
+NAMESPACE = "kip30.terms"
 _FORMAT = 1
 
 
@@ -49,7 +49,7 @@ def past_terms_key(service: str) -> Key:
     Raises:
         InvalidNameError: The name is too long.
     """
-    return record_key(_NAMESPACE, service)
+    return record_key(NAMESPACE, service)
 
 
 def with_terms(known: Sequence[PastTerm], noted: Iterable[PastTerm]) -> tuple[PastTerm, ...]:

@@ -75,15 +75,24 @@ class Resolved(NamedTuple):
             if not 0 < request_seconds < inf:
                 raise UsageError(f"a request cannot take {request_seconds} s: give more than 0")
             context = replace(context, operation_timeout_seconds=request_seconds)
+        self.require_scanning()
+        store = self.choice.backend
+        check_threads(store)
+        self._check_forks()
+        with _explaining(self.choice):
+            return store.scanner(context, self.settings, view)
+
+    def require_scanning(self) -> None:
+        """Raise if there is nothing to read the store in bulk with.
+
+        Raises:
+            UnsupportedError: The store does not declare ``scanning``.
+        """
         store = self.choice.backend
         if Capability.SCANNING not in store.capabilities:
             raise UnsupportedError(
                 f"store {store.name!r} does not offer {Capability.SCANNING.value}"
             )
-        check_threads(self.choice.backend)
-        self._check_forks()
-        with _explaining(self.choice):
-            return store.scanner(context, self.settings, view)
 
     def _check_forks(self) -> None:
         store = self.choice.backend

@@ -23,7 +23,7 @@ from kip30.serving.http_message import (
     RefusedRequestError,
     json_response,
 )
-from kip30.serving.http_server import Answer, HttpServer, SlowResponse
+from kip30.serving.http_server import HttpServer, SlowResponse
 from kip30.serving.listen_address import ListenAddress, OwnHosts, listen_at, parse_address
 from kip30.serving.service_state import Nomination, Nominations, ServiceState, ServiceStates
 
@@ -73,7 +73,7 @@ class HealthServer(Closeable):
         self._silence_seconds = max(2 * session_timeout_seconds, LEAST_SILENCE_SECONDS)
         # When the loop was last marked as alive, by `time.monotonic`; infinite before.
         self._marked_at = math.inf
-        self._paths: Mapping[str, Answer] = {
+        self._paths: Mapping[str, Callable[[HttpRequest], HttpResponse | SlowResponse]] = {
             "/": self._list_paths,
             "/leader": partial(self._judge, _is_led),
             "/replica": partial(self._judge, _is_replica),

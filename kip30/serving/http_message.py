@@ -8,8 +8,9 @@ body, so no two programs can disagree about where it ends.
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kip30.serving.listen_address import OwnHosts
@@ -63,11 +64,31 @@ class HttpRequest(NamedTuple):
 
 
 class HttpResponse(NamedTuple):
-    """A response; `json_response` makes those that this server has composed itself."""
+    """A response; `json_response` makes those that this server has composed itself.
+
+    Attributes:
+        fields: Further fields of its head.
+    """
 
     status: HTTPStatus
     body: bytes
     content_type: str
+    fields: Mapping[str, str] = MappingProxyType({})
+
+
+class StreamedResponse(NamedTuple):
+    """A response whose length is not known; its end is that of the connection.
+
+    Attributes:
+        chunks: The parts of the body, each sent when it is yielded. It is closed when the client
+            is gone, and is not begun for a request by HEAD or OPTIONS.
+        content_type: As in `HttpResponse`.
+        fields: As in `HttpResponse`.
+    """
+
+    chunks: Generator[bytes]
+    content_type: str
+    fields: Mapping[str, str] = MappingProxyType({})
 
 
 def json_response(status: HTTPStatus, *records: Mapping[str, Any]) -> HttpResponse:
@@ -90,23 +111,33 @@ def encode_response(response: HttpResponse, method: str, *, closes: bool) -> byt
         method: The method; "" if the request could not be read.
         closes: Whether the connection is closed after it.
     """
-    status = response.status
-    has_body = method not in {"HEAD", "OPTIONS"}
     length = 0 if method == "OPTIONS" else len(response.body)
+    fields = {"Content-Length": str(length), **response.fields}
+    head = _head(response.status, response.content_type, fields, method, closes=closes)
+    return head if method in {"HEAD", "OPTIONS"} else head + response.body
+
+
+def encode_head(response: StreamedResponse, method: str) -> bytes:
+    """Return the head of *response* to a request with *method* as it is sent."""
+    return _head(HTTPStatus.OK, response.content_type, response.fields, method, closes=True)
+
+
+def _head(
+    status: HTTPStatus, content_type: str, fields: Mapping[str, str], method: str, *, closes: bool
+) -> bytes:
     lines = [
         f"HTTP/1.1 {status.value} {status.phrase}",
         f"Date: {_date()}",
-        f"Content-Type: {response.content_type}",
-        f"Content-Length: {length}",
+        f"Content-Type: {content_type}",
         "Cache-Control: no-store",
         "X-Content-Type-Options: nosniff",
+        *(f"{name}: {value}" for name, value in fields.items()),
     ]
     if method == "OPTIONS" or status is HTTPStatus.METHOD_NOT_ALLOWED:
         lines.append(f"Allow: {', '.join(METHODS)}")
     if closes:
         lines.append("Connection: close")
-    head = "\r\n".join([*lines, "", ""]).encode("ascii")
-    return head + response.body if has_body else head
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
 
 
 def check_beginning(received: bytes | bytearray, checked: int) -> None:
@@ -187,7 +218,7 @@ def _check_host(
         raise RefusedRequestError(
             HTTPStatus.MISDIRECTED_REQUEST,
             "the field Host names no host of this server: ask for an IP address or localhost, or"
-            " give the server that name by --listen-host",
+            " give the server that name: `kip30 run --listen-host`, `kip30 serve --host`",
         )
 
 

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -29,7 +29,9 @@ from kip30.serving.http_message import (
     HttpRequest,
     HttpResponse,
     RefusedRequestError,
+    StreamedResponse,
     check_beginning,
+    encode_head,
     encode_response,
     parse_request,
     refusal,
@@ -53,7 +55,7 @@ _NO_PLACE = "no place is left for this connection: try again"
 
 SlowResponse = Callable[[], HttpResponse]
 """Returns a response that may take a while; called by several threads at once."""
-Answer = Callable[[HttpRequest], HttpResponse | SlowResponse]
+Answer = Callable[[HttpRequest], HttpResponse | SlowResponse | StreamedResponse]
 """Answers a request at once, one at a time.
 
 Both may raise `RefusedRequestError`. Another error is a 500.
@@ -120,6 +122,9 @@ class ServedConnection:
                 is_head = (head or self._received).startswith(b"HEAD ")
                 self._send(encode_response(refusal(error), "HEAD" if is_head else "", closes=True))
                 break
+            if isinstance(response, StreamedResponse):
+                self._send_stream(response, request.method)
+                break
             goes_on = request.keeps_open and not self._is_given_up
             self._send(encode_response(response, request.method, closes=not goes_on))
         self._linger()
@@ -147,7 +152,7 @@ class ServedConnection:
         """Close the socket of this process."""
         self._socket.close()
 
-    def _answered(self, head: bytes) -> tuple[HttpRequest, HttpResponse]:
+    def _answered(self, head: bytes) -> tuple[HttpRequest, HttpResponse | StreamedResponse]:
         """Return the request with this *head*, and the response.
 
         Raises:
@@ -156,7 +161,9 @@ class ServedConnection:
         with self._answering:
             request = parse_request(head, self._hosts)
             response = _response(lambda: self._answer(request))
-        return request, response if isinstance(response, HttpResponse) else _response(response)
+        if isinstance(response, HttpResponse | StreamedResponse):
+            return request, response
+        return request, _response(response)
 
     def _head(self) -> bytes | None:
         """Return the head of the next request; None if there is none.
@@ -225,6 +232,20 @@ class ServedConnection:
         self._socket.settimeout(REQUEST_SECONDS)
         self._socket.sendall(data)
         self._waits_since, self._is_sending = None, False
+
+    def _send_stream(self, response: StreamedResponse, method: str) -> None:
+        """Send *response* until it ends, or this is given up.
+
+        Raises:
+            OSError: The client is gone, or does not take a part of it in time.
+        """
+        self._send(encode_head(response, method))
+        with closing(response.chunks) as chunks:
+            if method == "GET":
+                for chunk in chunks:
+                    if self._is_given_up:
+                        return
+                    self._send(chunk)
 
     def _linger(self) -> None:
         """Take what the client still sends, for a while.

@@ -1,14 +1,18 @@
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from kip30 import PluginLocator
+from kip30.config import load
 from kip30.serving.http_server import Answer, HttpServer
 from kip30.serving.listen_address import ListenAddress, OwnHosts, listen_at
 from kip30_conformance.polling import eventually
 
 from .raw_client import RawClient
+from .stored import Looked
 
 Serve = Callable[[Answer], int]
 """Starts a server that answers so, and returns its port."""
@@ -37,3 +41,16 @@ def serve(ended_threads: None) -> Iterator[Serve]:
             return port
 
         yield begin
+
+
+@pytest.fixture
+def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looked]:
+    config = load(
+        {
+            "plugin.backend": "embedded",
+            "plugin.embedded.directory": str(tmp_path / "store"),
+            "plugin.operations": "true",
+        }
+    )
+    with PluginLocator().startup(config) as locator:
+        yield Looked(config, locator, monkeypatch)

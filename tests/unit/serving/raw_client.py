@@ -24,11 +24,11 @@ class Got(NamedTuple):
 
 
 class RawClient:
-    """One connection."""
+    """One connection; *received* are bytes that came and belong to no response that was read."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self.socket = socket.create_connection((host, port), PATIENCE_SECONDS * time_scale())
-        self._received = b""
+        self.received = b""
 
     def __enter__(self) -> Self:
         return self
@@ -47,28 +47,28 @@ class RawClient:
 
     def read(self, *, has_body: bool = True) -> Got:
         """Return the next response, and fail if there is none."""
-        while b"\r\n\r\n" not in self._received:
+        while b"\r\n\r\n" not in self.received:
             self._receive()
-        head, _, self._received = self._received.partition(b"\r\n\r\n")
+        head, _, self.received = self.received.partition(b"\r\n\r\n")
         first, *lines = head.decode().split("\r\n")
         version, status, _ = first.split(" ", 2)
         assert version == "HTTP/1.1"
         fields = dict(line.split(": ", 1) for line in lines)
         assert len(fields) == len(lines)
         length = int(fields["Content-Length"]) if has_body else 0
-        while len(self._received) < length:
+        while len(self.received) < length:
             self._receive()
-        body, self._received = self._received[:length], self._received[length:]
+        body, self.received = self.received[:length], self.received[length:]
         return Got(int(status), fields, body)
 
     def is_at_end(self) -> bool:
         """Wait for the server to close, and return whether it has sent nothing more."""
-        return not self._received and not self.socket.recv(1)
+        return not self.received and not self.socket.recv(1)
 
     def _receive(self) -> None:
         chunk = self.socket.recv(65_536)
-        assert chunk, f"closed without a whole response: {self._received!r}"
-        self._received += chunk
+        assert chunk, f"closed without a whole response: {self.received!r}"
+        self.received += chunk
 
 
 def eventually_refused(port: int) -> None:

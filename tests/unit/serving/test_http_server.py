@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from functools import partial
 from http import HTTPStatus
@@ -22,6 +22,7 @@ from kip30.serving.http_message import (
     HttpRequest,
     HttpResponse,
     RefusedRequestError,
+    StreamedResponse,
     json_response,
 )
 from kip30.serving.http_server import MOST_CONNECTIONS, Answer, HttpServer
@@ -412,6 +413,107 @@ def test_the_end_waits_for_no_answer_for_ever(monkeypatch: pytest.MonkeyPatch) -
         eventually(lambda: server_threads() == 2)
         server.close()  # returns although it is not released
         release.set()
+
+
+class Stream:
+    """A response in parts; it notes whether it was begun, and whether it has ended."""
+
+    def __init__(self, *chunks: bytes, then: threading.Event | None = None) -> None:
+        self.chunks = chunks
+        self.then = then
+        self.is_begun = False
+        self.is_ended = threading.Event()
+
+    def answer(self, request: HttpRequest) -> HttpResponse | StreamedResponse:
+        is_stream = request.path == "/good"
+        return StreamedResponse(self.parts(), "text/plain") if is_stream else echo(request)
+
+    def parts(self) -> Generator[bytes]:
+        self.is_begun = True
+        try:
+            yield from self.chunks
+            while self.then is not None and not self.then.wait(0.01):
+                yield b"."
+        finally:
+            self.is_ended.set()
+
+
+def _read_all(client: RawClient) -> bytes:
+    read = b""
+    while chunk := client.socket.recv(65_536):
+        read += chunk
+    return read
+
+
+def test_a_stream_is_sent_part_by_part_and_ends_its_connection(serve: Serve) -> None:
+    go_on = threading.Event()
+    stream = Stream(b"one,", b"two", then=go_on)
+    with RawClient(serve(stream.answer)) as client:
+        client.send(GOOD + GOOD)
+        head = client.read(has_body=False)
+        assert (head.status, head.fields["Connection"]) == (200, "close")
+        assert "Content-Length" not in head.fields
+        go_on.set()
+        assert (client.received + _read_all(client)).strip(b".") == b"one,two"
+    assert stream.is_ended.is_set()
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS"])
+def test_a_request_for_the_head_alone_begins_no_stream(serve: Serve, method: str) -> None:
+    stream = Stream(b"x")
+    with RawClient(serve(stream.answer)) as client:
+        client.send(GOOD.replace(b"GET", method.encode()))
+        assert client.read(has_body=False).status == 200
+        assert client.is_at_end()
+    assert not stream.is_begun
+
+
+def test_a_stream_ends_when_its_client_is_gone(serve: Serve) -> None:
+    stream = Stream(then=threading.Event())
+    with RawClient(serve(stream.answer)) as client:
+        client.send(GOOD)
+        client.read(has_body=False)
+    eventually(stream.is_ended.is_set)
+
+
+def test_a_stream_ends_when_its_client_takes_nothing(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_SECONDS", 0.1)
+    stream = Stream(*[bytes(10_000_000)] * 10)
+    with RawClient(serve(stream.answer)) as client:
+        client.send(GOOD)
+        eventually(stream.is_ended.is_set)
+
+
+def test_streams_are_not_pushed_out_by_other_clients(serve: Serve) -> None:
+    go_on = threading.Event()
+    stream = Stream(then=go_on)
+    port = serve(stream.answer)
+    with ExitStack() as clients:
+        client = clients.enter_context(RawClient(port))
+        client.send(GOOD)
+        client.read(has_body=False)
+        for _ in range(MOST_CONNECTIONS + 5):
+            clients.enter_context(RawClient(port)).send(GOOD[:10])
+        assert not stream.is_ended.is_set()
+        go_on.set()
+        eventually(stream.is_ended.is_set)
+
+
+def test_a_stream_that_fails_ends_its_connection_alone(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing() -> Generator[bytes]:
+        yield b"x"
+        raise RuntimeError("a secret")
+
+    port = serve(lambda _: StreamedResponse(failing(), "text/plain"))
+    for _ in range(2):
+        with RawClient(port) as client:
+            client.send(GOOD)
+            assert _read_all(client).endswith(b"x")
+    assert "a connection has failed" in caplog.text
 
 
 def test_a_forked_child_keeps_no_socket_of_the_server(serve: Serve) -> None:

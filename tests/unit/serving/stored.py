@@ -1,0 +1,42 @@
+"""A store whose looks are counted, and that is away when a test says so."""
+
+from typing import Any
+
+import pytest
+
+from kip30 import PluginLocator, UnavailableError
+from kip30.config import Properties
+from kip30.operations import read_directory
+from kip30.serving import live_overview
+from kip30_conformance.polling import eventually
+
+PERIOD_SECONDS = 0.02
+
+
+class Looked:
+    """The embedded store of *config*, opened once for the test, with the looks at it."""
+
+    def __init__(
+        self, config: Properties, locator: PluginLocator, patch: pytest.MonkeyPatch
+    ) -> None:
+        self.config = config
+        self.locator = locator
+        self.looks = 0
+        self.error: Exception | None = None
+        patch.setattr("kip30.operations.overview.read_directory", self._look)
+        # However slow they are, one follows the other.
+        patch.setattr(live_overview, "_READ_SHARE", 1e6)
+
+    def away(self) -> None:
+        self.error = UnavailableError("no answer")
+
+    def wait_for_looks(self, number: int = 2) -> None:
+        """Wait until a look has ended that began after this call."""
+        least = self.looks + number
+        eventually(lambda: self.looks >= least, what="the store is read again")
+
+    def _look(self, *args: Any, **named: Any) -> Any:
+        self.looks += 1
+        if self.error is not None:
+            raise self.error
+        return read_directory(*args, **named)

@@ -1,0 +1,196 @@
+"""Overviews for viewers: what they are sent, and what the store is asked."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from kip30 import UnavailableError
+from kip30.codecs import BYTES
+from kip30.operations import pause_service
+from kip30.runtime.directives import Directives, StepDown, directives_key, encode_directives
+from kip30.serving import live_overview
+from kip30.serving.live_overview import LiveOverview, changes
+from kip30_conformance.polling import eventually
+
+from .stored import PERIOD_SECONDS, Looked
+
+COMMENT = b":\n\n"
+
+
+@pytest.fixture
+def live(looked: Looked) -> Iterator[LiveOverview]:
+    with LiveOverview(looked.config, PERIOD_SECONDS) as made:
+        yield made
+
+
+def decoded(event: bytes) -> tuple[str, dict[str, Any]]:
+    name, data, *rest = event.decode().split("\n")
+    assert rest == ["", ""]
+    return name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
+
+
+def changed(live: LiveOverview, key: str) -> Iterator[Any]:
+    """Yield what *key* is in the first event, and in each that has it."""
+    with closing(live.events()) as events:
+        for event in events:
+            if event != COMMENT and key in (record := decoded(event)[1]):
+                yield record[key]
+
+
+def test_an_overview_comes_first_and_then_what_has_changed(
+    looked: Looked, live: LiveOverview
+) -> None:
+    election = looked.locator.leader_election("reports")
+    election.nominate("host-1", "")
+    eventually(lambda: election.get_leader() is not None)
+    with closing(live.events()) as events:
+        name, first = decoded(next(events))
+        assert name == "overview"
+        assert (first["store"], first["error"]) == ("embedded", None)
+        assert first["services"]["reports"]["leader"] == "host-1"
+        looked.locator.group_membership("workers").join("w1", "")
+        merged: dict[str, Any] = {}
+        while "groups" not in merged:
+            name, merged = decoded(next(events))
+            assert name == "changes"
+        assert merged["groups"] == {"workers": 1}
+        assert not merged.keys() & {"services", "store", "place", "error"}
+
+
+def test_what_is_gone_is_null(looked: Looked, live: LiveOverview) -> None:
+    group = looked.locator.group_membership("workers")
+    group.join("w1", "")
+    groups = changed(live, "groups")
+    assert next(groups) == {"workers": 1}
+    group.leave("w1")
+    assert next(groups) == {"workers": None}
+
+
+def test_directives_and_the_beginning_of_a_term_are_shown(
+    looked: Looked, live: LiveOverview
+) -> None:
+    election = looked.locator.leader_election("reports")
+    election.nominate("host-1", "")
+    eventually(lambda: election.get_leader() is not None)
+    pause_service(looked.locator, "vacant", reason="upgrade")
+    services = eventually(
+        lambda: (found := live.read()["services"])["reports"]["since"] and found,
+        what="the leader has noted its term",
+    )
+    assert services["reports"]["pause"] is None
+    assert services["vacant"]["pause"]["reason"] == "upgrade"
+    assert (services["vacant"]["leader"], services["vacant"]["epoch"]) == (None, None)
+
+
+def test_a_step_down_is_shown_until_it_is_over(looked: Looked, live: LiveOverview) -> None:
+    key, storage = str(directives_key("reports")), looked.locator.storage(BYTES)
+    step_down = StepDown(
+        "id", "op", time.time(), "why", 60, time.time() + 60, 0, "", "", "host-2", 30
+    )
+    storage.set(key, encode_directives(Directives(1, step_down=step_down)))
+    services = changed(live, "services")
+    shown = next(services)["reports"]["step_down"]
+    assert (shown["by"], shown["reason"], shown["successor"]) == ("op", "why", "host-2")
+    storage.set(key, encode_directives(Directives(2, step_down=step_down._replace(seconds=0))))
+    assert next(services) == {"reports": None}
+
+
+def test_a_slow_viewer_gets_all_changes_at_once(looked: Looked, live: LiveOverview) -> None:
+    with closing(live.events()) as events:
+        next(events)
+        for number in range(3):
+            looked.locator.group_membership(f"g{number}").join("m", "")
+            looked.wait_for_looks()
+        _, record = decoded(next(events))
+    assert record["groups"] == {"g0": 1, "g1": 1, "g2": 1}
+
+
+@pytest.mark.parametrize("error", [UnavailableError("no answer"), RuntimeError("a secret")])
+def test_an_outage_is_shown_and_ends(looked: Looked, live: LiveOverview, error: Exception) -> None:
+    looked.locator.group_membership("workers").join("w1", "")
+    errors = changed(live, "error")
+    assert next(errors) is None
+    looked.error = error
+    told = next(errors)
+    assert told == (
+        "no answer" if isinstance(error, UnavailableError) else "unexpected RuntimeError"
+    )
+    during = live.read()
+    assert (during["groups"], during["error"]) == ({"workers": 1}, told)  # the last that is known
+    looked.error = None
+    assert next(errors) is None
+
+
+def test_a_store_that_is_away_from_the_start_is_shown_as_such(
+    looked: Looked, live: LiveOverview
+) -> None:
+    looked.away()
+    record = live.read()
+    assert (record["store"], record["at"], record["error"]) == ("embedded", None, "no answer")
+    looked.error = None
+    eventually(lambda: live.read()["error"] is None)
+
+
+def test_silence_is_broken_by_comments(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_overview, "COMMENT_SECONDS", 0.01)
+    with LiveOverview(looked.config, 3600) as live, closing(live.events()) as events:
+        found = [next(events) for _ in range(100)]
+    assert found[-1] == COMMENT
+    assert looked.looks == 1
+
+
+def test_without_viewers_the_store_is_asked_nothing(looked: Looked, live: LiveOverview) -> None:
+    assert looked.looks == 0
+    for _ in range(3):
+        with closing(live.events()) as events:
+            next(events)
+            looked.wait_for_looks()
+        assert live.viewers == 0
+        before = looked.looks
+        for number in range(100):  # it takes many periods
+            looked.locator.storage().set("k", str(number))
+        assert looked.looks <= before + 1  # one was under way
+
+
+def test_many_readers_share_a_look(looked: Looked) -> None:
+    with LiveOverview(looked.config, 3600) as live:
+        for _ in range(10):
+            live.read()
+    assert looked.looks == 1
+
+
+def test_an_old_overview_is_not_shown(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten = list[int]()
+    with LiveOverview(looked.config, 3600) as live:
+        monkeypatch.setattr(
+            live._reader, "forget_vacancies", lambda: forgotten.append(looked.looks)
+        )
+        live.read()
+        looked.locator.group_membership("workers").join("w1", "")
+        assert live.read()["groups"] == {}
+        live._due_at -= 3 * 3600
+        assert live.read()["groups"] == {"workers": 1}
+    assert forgotten[-1] == 1  # elections may have come and gone meanwhile
+
+
+def test_the_end_ends_events_and_readers(looked: Looked) -> None:
+    live = LiveOverview(looked.config, 3600)
+    with closing(live.events()) as events:
+        next(events)
+        live.close()
+        assert list(events) == []
+    with LiveOverview(looked.config) as closed:
+        pass
+    with pytest.raises(UnavailableError, match="closed"):
+        closed.read()
+
+
+def test_differences_are_exact() -> None:
+    before = {"services": {"a": 1, "b": 2}, "groups": {"g": 1}, "at": 1.0, "error": None}
+    after = {"services": {"b": 3, "c": 4}, "groups": {"g": 1}, "at": 2.0, "error": None}
+    assert changes(before, after) == {"services": {"b": 3, "c": 4, "a": None}, "at": 2.0}
+    assert changes(after, after) == {}
