@@ -27,7 +27,8 @@ COMMENT_SECONDS = 5.0
 """Silence after which a stream of events gets a comment, which finds a viewer that is gone."""
 
 _READ_SHARE = 0.1
-"""The part of the time that looks may take."""
+"""The part of the time that looks may take, so that a large store is read less often."""
+_LONGEST_PAUSE_SECONDS = 60.0
 _JOIN_SECONDS = 1.0
 _STEP_DOWN = ("by", "at", "reason", "successor")
 _BY_NAME = ("services", "groups")
@@ -129,10 +130,13 @@ class LiveOverview(Closeable):
         while self._is_due():
             began = time.monotonic()
             known = self._look(known)
-            took = time.monotonic() - began
+            ended = time.monotonic()
+            share = min((ended - began) / _READ_SHARE, _LONGEST_PAUSE_SECONDS)
+            # A look that failed took time to wait for the store, and not to read it.
+            due_at = began + share if known["error"] is None else ended
             with self._changed:
                 self._record = known
-                self._due_at = began + max(self._period_seconds, took / _READ_SHARE)
+                self._due_at = max(due_at, began + self._period_seconds)
                 self._changed.notify_all()
 
     def _is_due(self) -> bool:
@@ -150,10 +154,11 @@ class LiveOverview(Closeable):
         try:
             return {**_head(self._reader), **_shown(self._reader.read())}
         except Kip30Error as error:
-            return {**known, "error": str(error)}
+            text = str(error)
         except Exception as error:  # or viewers would wait for ever
             log.exception("the overview was not read")
-            return {**known, "error": f"unexpected {type(error).__name__}"}
+            text = f"unexpected {type(error).__name__}"
+        return known if known["error"] == text else {**known, "error": text}
 
 
 def changes(before: OverviewRecord, after: OverviewRecord) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the overview of a store leaves out, read when a viewer asks for it.
+"""Details that the overview of a store leaves out, read when a viewer asks for them.
 
 Each reading opens the store and closes it, so that no session lasts from one to the next.
 """

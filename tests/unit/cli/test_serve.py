@@ -104,7 +104,7 @@ def test_all_addresses_are_shown_as_one_that_can_be_opened(shell: Shell) -> None
         assert server.ask("/").status == 200
 
 
-def test_what_cannot_be_served_is_refused_at_once(shell: Shell, token_file: Path) -> None:
+def test_wrong_options_are_refused_at_once(shell: Shell, token_file: Path) -> None:
     token_file.chmod(0o644)
     for words, message in (
         (("--token-file", str(token_file)), "chmod 600"),

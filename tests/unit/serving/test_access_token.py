@@ -65,7 +65,7 @@ def test_a_file_without_a_token_is_refused(file: Path, text: str) -> None:
         read_token(file)
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_pipes_and_missing_files_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     for name in ("pipe", ""):
         with pytest.raises((UsageError, IsADirectoryError)):

@@ -61,7 +61,7 @@ def test_an_overview_comes_first_and_then_what_has_changed(
         assert not merged.keys() & {"services", "store", "place", "error"}
 
 
-def test_what_is_gone_is_null(looked: Looked, live: LiveOverview) -> None:
+def test_entries_that_are_gone_are_null(looked: Looked, live: LiveOverview) -> None:
     group = looked.locator.group_membership("workers")
     group.join("w1", "")
     groups = changed(live, "groups")
@@ -123,6 +123,31 @@ def test_an_outage_is_shown_and_ends(looked: Looked, live: LiveOverview, error: 
     assert (during["groups"], during["error"]) == ({"workers": 1}, told)  # the last that is known
     looked.error = None
     assert next(errors) is None
+
+
+def test_the_end_of_an_outage_is_seen_however_long_a_failure_takes(
+    looked: Looked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_overview, "_READ_SHARE", 1e-9)
+    monkeypatch.setattr(live_overview, "_LONGEST_PAUSE_SECONDS", 3600)
+    looked.away()
+    with LiveOverview(looked.config, PERIOD_SECONDS) as live:
+        errors = changed(live, "error")
+        assert next(errors) == "no answer"
+        looked.error = None
+        assert next(errors) is None
+
+
+def test_a_store_that_is_large_is_read_less_often(
+    looked: Looked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_overview, "_READ_SHARE", 1e-9)
+    monkeypatch.setattr(live_overview, "_LONGEST_PAUSE_SECONDS", 3600)
+    with LiveOverview(looked.config, PERIOD_SECONDS) as live, closing(live.events()) as events:
+        next(events)
+        for number in range(100):
+            looked.locator.storage().set("k", str(number))
+    assert looked.looks == 1
 
 
 def test_a_store_that_is_away_from_the_start_is_shown_as_such(
