@@ -19,6 +19,8 @@ Of several services all must fulfil a condition; ``?service=NAME`` asks about on
 What is *not* promised: a balancer learns of a change when it asks next, and an answer is as old as
 its way. So a former leader may still be sent requests, and its writes need a fence.
 
+`kip30 serve` is another set of paths over the same server, `kip30.serving.page_server`.
+
 The server is hardened for a network that is not hostile: see `kip30.serving.http_server`. Put a
 proxy before it where it is.
 """

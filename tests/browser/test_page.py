@@ -7,7 +7,10 @@ from playwright.sync_api import expect
 
 from kip30 import PluginLocator
 from kip30.cli._output import escaped
-from kip30.operations import pause_service
+from kip30.codecs import BYTES
+from kip30.operations import pause_service, resume_service
+from kip30.serving import store_details
+from kip30.serving.access_token import AccessToken
 from kip30.serving.page_server import PageServer
 from kip30_conformance.polling import eventually, time_scale
 from tests.unit.cli.shell import PATIENCE_SECONDS, Shell, ended, line_of
@@ -107,6 +110,59 @@ def test_characters_are_escaped_as_on_the_command_line(server: PageServer, view:
     for code in codes:
         if chr(code).isprintable() or code not in range(0x378, 0x400):
             assert found.page.evaluate("(text) => escaped(text)", chr(code)) == escaped(chr(code))
+
+
+def test_the_details_of_a_service_are_its_terms_its_line_and_its_directives(
+    looked: Looked, server: PageServer, view: Open
+) -> None:
+    elect(looked.locator, "reports", "host-1")
+    with PluginLocator().startup(looked.config) as other:
+        other.leader_election("reports").nominate("host-2", "")
+        pause_service(looked.locator, "reports", reason="upgrade")
+        found = view(at(server))
+        found.row("reports").get_by_role("button").click()
+        detail = found.page.locator("#detail")
+        for text in ("host-1", "host-2", "upgrade", "pause"):
+            expect(detail).to_contain_text(text)
+        expect(detail.locator(".term.now")).to_have_count(1)
+        resume_service(looked.locator, "reports")
+        expect(detail).to_contain_text("resume")
+        expect(detail).not_to_contain_text("upgrade")
+
+
+def test_a_value_that_is_no_text_is_shown_in_base64(
+    looked: Looked, server: PageServer, view: Open
+) -> None:
+    looked.locator.storage(BYTES).set("k", b"\xff\0")
+    found = view(at(server))
+    found.page.locator("#keys > summary").click()
+    found.page.locator("#keys li button").click()
+    expect(found.page.locator("#detail pre")).to_have_text("/wA=")
+
+
+def test_of_many_keys_those_with_a_beginning_are_shown(
+    looked: Looked, server: PageServer, view: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_details, "MOST_NAMES", 3)
+    for name in "abcdefg":
+        looked.locator.storage().set(f"{name}1", "v")
+    found = view(at(server))
+    found.page.locator("#keys > summary").click()
+    expect(found.page.locator("#keys li")).to_have_count(4)
+    found.page.get_by_label("4 more").fill("f")
+    found.page.keyboard.press("Enter")
+    expect(found.page.locator("#keys li button")).to_have_text(["f1"])
+
+
+def test_without_values_keys_are_no_buttons(looked: Looked, view: Open) -> None:
+    looked.locator.storage().set("k", "secret")
+    with PageServer(
+        looked.config, "127.0.0.1:0", AccessToken(TOKEN), shows_values=False
+    ) as without_values:
+        found = view(at(without_values))
+        found.page.locator("#keys > summary").click()
+        expect(found.page.locator("#keys li")).to_contain_text("k 6 bytes")
+        expect(found.page.locator("#keys li button")).to_have_count(0)
 
 
 def test_o93_only_the_own_origin_is_asked(looked: Looked, server: PageServer, view: Open) -> None:

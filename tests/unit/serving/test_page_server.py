@@ -141,6 +141,14 @@ def test_browsers_are_forbidden_all_that_the_page_does_not_need(page: Page, path
     assert "Set-Cookie" not in fields
 
 
+def test_no_other_origin_is_allowed_to_send_the_token(page: Page) -> None:
+    for token in ("", BEARER["Authorization"]):
+        got = page.ask(
+            "/api/overview", "OPTIONS", Authorization=token, Origin="https://evil.example"
+        )
+        assert not [field for field in got.fields if field.startswith("Access-Control")]
+
+
 def test_other_hosts_are_refused_with_the_token_as_well(page: Page) -> None:
     assert page.ask("/api/overview", Host="evil.example").status == 421
     assert page.ask("/", Host="evil.example").status == 421
