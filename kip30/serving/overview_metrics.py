@@ -6,6 +6,7 @@ from kip30.metrics.definitions import (
     HAS_LEADER,
     LEADER_EPOCH,
     MEMBERS,
+    PAUSED,
     STORE_LAST_SEEN,
     UNREADABLE_RECORDS,
 )
@@ -14,13 +15,11 @@ from kip30.metrics.registry import STORE
 from kip30.metrics.text_format import rendered
 from kip30.serving.live_overview import OverviewRecord
 
-PAUSED = Definition(
-    "kip30_paused", "gauge", "Whether an operator has paused the service.", ("service",)
-)
 WAITING = Definition(
     "kip30_waiting_candidates", "gauge", "Candidates in the line of the service.", ("service",)
 )
 SEEN_HAS_LEADER = HAS_LEADER._replace(about="Whether the service has a leader.")
+SEEN_PAUSED = PAUSED._replace(about="Whether an operator has paused the service.")
 SEEN_EPOCH = LEADER_EPOCH._replace(about="Epoch of the newest term of the service.")
 SEEN_MEMBERS = MEMBERS._replace(about="Members of a group.")
 SEEN_UNREADABLE = UNREADABLE_RECORDS._replace(about="Records that this kip30 cannot read.")
@@ -55,7 +54,7 @@ def _families(record: OverviewRecord) -> Iterator[MetricFamily]:
     }
     yield family(SEEN_HAS_LEADER, is_led)
     yield family(SEEN_EPOCH, {(one,): fields["epoch"] for one, fields in services.items()})
-    yield family(PAUSED, is_paused)
+    yield family(SEEN_PAUSED, is_paused)
     yield family(WAITING, {(one,): fields["waiting"] for one, fields in services.items()})
     yield family(SEEN_MEMBERS, {(one,): count for one, count in record["groups"].items()})
     yield family(SEEN_UNREADABLE, {(): record["unreadable"]})
