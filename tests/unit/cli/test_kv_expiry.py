@@ -9,6 +9,7 @@ import pytest
 
 from kip30 import (
     AuthenticationError,
+    FencedError,
     Kip30Error,
     LifecycleError,
     OutcomeUnknownError,
@@ -17,8 +18,10 @@ from kip30 import (
     ValueChange,
     Version,
 )
+from kip30.cli import _kv_bulk
 from kip30.cli._exit_codes import Status
 from kip30.codecs import BYTES
+from kip30.driver.records import Fence
 from kip30.operations import key_expiry, set_for, sweep_keys
 from kip30.storage import Storage
 from kip30_conformance.polling import eventually
@@ -226,6 +229,52 @@ def test_a_sweep_stops_when_the_store_does_not_answer(
     assert isinstance(done.error, UnavailableError)
     assert len(deletions) == 1
     assert done.deleted == 0
+
+
+def test_a_key_whose_time_is_set_anew_during_a_sweep_is_swept_later(
+    shell: Shell, storage: Storage[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the deletions of the key, which fails, and of the record, which must fail too."""
+    set_for(storage, "k", b"x", OVER)
+    right, others = storage.delete, [b"again"]
+
+    def overtaken(key: str, **named: Any) -> None:
+        if others:
+            set_for(storage, "k", others.pop(), OVER)
+        right(key, **named)
+
+    monkeypatch.setattr(storage, "delete", overtaken)
+    assert sweep_keys(str(shell.properties), storage)[:3] == (0, 0, 1)
+    assert sweep_keys(str(shell.properties), storage)[:3] == (1, 0, 0)
+
+
+def test_a_writer_that_is_fenced_out_sets_no_time(storage: Storage[bytes]) -> None:
+    with pytest.raises(FencedError):
+        set_for(storage, "k", b"x", 3_600, fence=Fence("s", 7))
+    assert storage.get("k") is None
+
+
+def test_a_sweep_without_a_store_says_so_and_those_that_follow_go_on(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell("kv", "set", "k", "x", "--ttl", BRIEF)
+    right, errors = _kv_bulk.sweep_keys, [UnavailableError("no answer")] * 2
+
+    def away_at_first(config: Any, storage: Any, **named: Any) -> key_expiry.Sweep:
+        if errors:
+            raise errors.pop()
+        return right(config, storage, **named)
+
+    monkeypatch.setattr(_kv_bulk, "sweep_keys", away_at_first)
+    result = shell("kv", "sweep")
+    assert result.exit_code == Status.UNAVAILABLE
+    assert result.stdout == ""
+    ends = iter([False, True])
+    monkeypatch.setattr(_kv_bulk, "pause", lambda _seconds: next(ends))
+    result = shell("kv", "sweep", "--every", "1s")
+    assert result.exit_code == Status.OK
+    assert "tries again" in result.stderr
+    assert result.stdout.split() == ["1", "0", "0", "0"]
 
 
 @pytest.mark.parametrize("error", [UnavailableError("no answer"), AuthenticationError("no")])
