@@ -1,12 +1,15 @@
 """`kip30.GroupMembership` for asyncio."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
 
 from kip30.aio.async_handle import AsyncHandle
+from kip30.aio.awaiting import LateError, outcome
 from kip30.aio.bridge import Bridge
 from kip30.aio.leased import AsyncCounterparts, AsyncMember
 from kip30.aio.listening import AsyncListener
@@ -15,7 +18,12 @@ from kip30.errors import OutcomeUnknownError
 from kip30.membership import GroupMembership, Members, MembershipChange, waits_until
 from kip30.runtime.base_handle import LoopHandle
 from kip30.runtime.future_callbacks import check_callable
-from kip30.runtime.member_lifecycle import Member, MemberCallbacks, MemberLifecycle
+from kip30.runtime.member_lifecycle import (
+    Member,
+    MemberCallbacks,
+    MemberLifecycle,
+    PendingUpdate,
+)
 
 T = TypeVar("T")
 
@@ -44,6 +52,13 @@ class MembershipRequests(GroupMembership[T], LoopHandle):
     ) -> MemberLifecycle:
         """Reserve the id on this object; nothing is sent before the lifecycle joins."""
         return self._enrol(member_id, data, callbacks, rejoin=rejoin)
+
+    def begin_update(self, member_id: str, data: T) -> tuple[MemberLifecycle, PendingUpdate | None]:
+        """Begin to update, and return what may have to be awaited of the lifecycle."""
+        self._check()
+        encoded = self._store.encode(self._codec, data)
+        lifecycle = self._lifecycle(member_id)
+        return lifecycle, lifecycle.begin_update(encoded)
 
     def leaving(self, member_id: str) -> Future[None]:
         """Leave, locally at once; the store confirms it by the future."""
@@ -117,8 +132,19 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
             raise
 
     async def update(self, member_id: str, data: T) -> None:
-        """See `kip30.GroupMembership.update`."""
-        await self._bridge.call(partial(self._handle.update, member_id, data))
+        """See `kip30.GroupMembership.update`. Waiting for a re-join holds no thread."""
+        begin = partial(self._handle.begin_update, member_id, data)
+        lifecycle, pending = await self._bridge.call(begin)
+        if pending is None:
+            return
+        shown, is_shown = lifecycle.shown(pending), False
+        try:
+            with suppress(LateError):
+                is_shown = await outcome(shown, pending.until - time.monotonic())
+        finally:
+            lifecycle.forget(shown)
+        if not is_shown:
+            raise lifecycle.not_shown(pending)
 
     async def leave(self, member_id: str) -> None:
         """See `kip30.GroupMembership.leave`.

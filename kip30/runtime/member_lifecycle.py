@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from kip30.driver.kit.futures import fail, succeed
 from kip30.driver.kit.retry import Retry
@@ -34,6 +35,20 @@ _REASONS = {
     Phase.EVICTED: ": another client has taken the id",
     Phase.ENDED: ": its session was lost, and it joined with rejoin=False",
 }
+
+
+class PendingUpdate(NamedTuple):
+    """An update that the member's task completes.
+
+    Attributes:
+        update: The data.
+        until: How long its caller waits for that, as a time of `time.monotonic`.
+        error: Why the request of the caller itself is not enough; None if the session is lost.
+    """
+
+    update: Update
+    until: float
+    error: OutcomeUnknownError | None = None
 
 
 class MemberLifecycle:
@@ -157,12 +172,49 @@ class MemberLifecycle:
 
     def update(self, data: bytes) -> None:
         """Replace the record, or let the re-join write *data*; see `GroupMembership.update`."""
+        pending = self.begin_update(data)
+        if pending is None:
+            return
+        if not self._phases.wait_until_shown(pending.update, pending.until):
+            raise self.not_shown(pending)
+
+    def begin_update(self, data: bytes) -> PendingUpdate | None:
+        """Begin the same; return what the member's task completes, if it is not done.
+
+        Waits for the store, but not for the task, for which there may be no thread meanwhile.
+        """
         until = time.monotonic() + self._store.context.operation_timeout_seconds
-        lifecycle = self._phases
-        is_joined = self._is_joined()
-        update = self._update_record(data, until) if is_joined else lifecycle.number(data)
-        if update is not None:
-            self._update_by_rejoin(update, until)
+        if self._is_joined():
+            pending = self._update_record(data, until)
+        else:
+            pending = PendingUpdate(self._phases.number(data), until)
+        if pending is None:
+            return None
+        if pending.error is None and not self._phases.keep(pending.update):
+            raise self._not_a_member()
+        self._task.wake()
+        return pending
+
+    def shown(self, pending: PendingUpdate) -> Future[bool]:
+        """See `MemberPhases.shown`; `forget` the future, too."""
+        return self._phases.shown(pending.update)
+
+    def forget(self, shown: Future[bool]) -> None:
+        """See `MemberPhases.forget`."""
+        self._phases.forget(shown)
+
+    def not_shown(self, pending: PendingUpdate) -> Kip30Error:
+        """Return the error of an update that was not shown in time, or in a final phase."""
+        if pending.error is not None:
+            return pending.error
+        if self._phases.phase is Phase.CLOSED:
+            return ClosedError("closed while waiting for the re-join")
+        if self._phases.is_over():
+            return self._not_a_member()
+        return OutcomeUnknownError(
+            f"{self._id!r} has lost its session and has not re-joined {self._group!r} yet: it will"
+            " re-join with this data, or with newer data"
+        )
 
     def leave(self) -> Future[None]:
         """Stop being a member, locally at once; the future ends when the store confirms it."""
@@ -252,8 +304,12 @@ class MemberLifecycle:
         is_joined = self._phases.phase is Phase.JOINED
         return is_joined and member is not None and member.is_valid()
 
-    def _update_record(self, data: bytes, until: float) -> Update | None:
-        """Replace the record; if the session is found to be lost, return what must wait."""
+    def _update_record(self, data: bytes, until: float) -> PendingUpdate | None:
+        """Replace the record; return what must wait if the session is lost, or the answer.
+
+        After a lost answer the task replaces the record again: newer data or a lost session may
+        follow.
+        """
         wait = self._store.asking()
         if not self._busy.acquire(timeout=self._store.context.operation_timeout_seconds):
             raise UnavailableError(f"{self._id!r} is waiting for the store: nothing was changed")
@@ -266,30 +322,7 @@ class MemberLifecycle:
                 unanswered = error
         finally:
             self._busy.release()
-        if unanswered is not None:
-            self._update_again(update, until, unanswered)
-        return None if is_shown or unanswered else update
-
-    def _update_again(self, update: Update, until: float, error: OutcomeUnknownError) -> None:
-        """Let the task replace the record again: newer data or a lost session may follow."""
-        self._task.wake()
-        if not self._phases.wait_until_shown(update, until):
-            raise error
-
-    def _update_by_rejoin(self, update: Update, until: float) -> None:
-        if not self._phases.keep(update):
-            raise self._not_a_member()
-        self._task.wake()
-        if self._phases.wait_until_shown(update, until):
-            return
-        if self._phases.phase is Phase.CLOSED:
-            raise ClosedError("closed while waiting for the re-join")
-        if self._phases.is_over():
-            raise self._not_a_member()
-        raise OutcomeUnknownError(
-            f"{self._id!r} has lost its session and has not re-joined {self._group!r} yet: it will"
-            " re-join with this data, or with newer data"
-        )
+        return None if is_shown else PendingUpdate(update, until, unanswered)
 
     def _not_a_member(self) -> NotMemberError:
         reason = _REASONS.get(self._phases.phase, "")

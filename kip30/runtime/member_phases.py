@@ -13,8 +13,11 @@ import itertools
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from enum import Enum
 from typing import NamedTuple
+
+from kip30.driver.kit.futures import succeed
 
 
 class Phase(Enum):
@@ -88,6 +91,8 @@ class MemberPhases:
         self._shown = _NOT_SHOWN
         # The greatest number that any incarnation has shown: callers wait for this one.
         self._acknowledged = _NOT_SHOWN
+        # What callers await that hold no thread, with the numbers of their updates.
+        self._awaited: dict[Future[bool], int] = {}
 
     @property
     def phase(self) -> Phase:
@@ -107,7 +112,8 @@ class MemberPhases:
             if phase is Phase.LOST:
                 self._shown = _NOT_SHOWN
             self._changed.notify_all()
-            return True
+        self._end_waits()
+        return True
 
     def lose(self) -> Phase | None:
         """Go to LOST or ENDED, because the session is lost; return which, None if neither."""
@@ -138,6 +144,7 @@ class MemberPhases:
                 self._shown = max(self._shown, update.number)
             self._acknowledged = max(self._acknowledged, update.number)
             self._changed.notify_all()
+        self._end_waits()
 
     def is_behind(self) -> bool:
         """Return whether the record may show older data than it must."""
@@ -155,3 +162,33 @@ class MemberPhases:
                 max(0.0, until - time.monotonic()),
             )
             return self._acknowledged >= update.number
+
+    def shown(self, update: Update) -> Future[bool]:
+        """Return whether the store has shown *update* or newer data, once that is decided.
+
+        It is false in a final phase. Who gives up before must `forget` the future.
+        """
+        future = Future[bool]()
+        with self._changed:
+            self._awaited[future] = update.number
+        self._end_waits()
+        return future
+
+    def forget(self, shown: Future[bool]) -> None:
+        """Keep a future of `shown` no longer, done or not."""
+        with self._changed:
+            self._awaited.pop(shown, None)
+
+    def _end_waits(self) -> None:
+        with self._changed:
+            is_over = self._phase not in _STAYING
+            decided = {
+                future: number <= self._acknowledged
+                for future, number in self._awaited.items()
+                if is_over or number <= self._acknowledged
+            }
+            for future in decided:
+                del self._awaited[future]
+        # Without the lock, because callbacks may take locks of their own.
+        for future, is_shown in decided.items():
+            succeed(future, is_shown)

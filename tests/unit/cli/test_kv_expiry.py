@@ -258,7 +258,7 @@ def test_a_sweep_without_a_store_says_so_and_those_that_follow_go_on(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell("kv", "set", "k", "x", "--ttl", BRIEF)
-    right, errors = _kv_bulk.sweep_keys, [UnavailableError("no answer")] * 2
+    right, errors = sweep_keys, [UnavailableError("no answer")] * 2
 
     def away_at_first(config: Any, storage: Any, **named: Any) -> key_expiry.Sweep:
         if errors:

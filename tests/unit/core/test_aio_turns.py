@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,44 @@ def test_a_nomination_is_prepared_when_it_may_begin(
             assert made == ["c0"]
             await asyncio.gather(*calls)
             assert made == ["c0", "c1", "c2"]
+
+    asyncio.run(main())
+
+
+def test_updates_that_wait_for_rejoins_leave_these_more_than_one_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage a program updates its members, and each update waits for a re-join."""
+    members, updates = 100, 8
+    patient = {"plugin.session.timeout.ms": 60_000, "plugin.operation.timeout.ms": 60_000}
+    lock, begun, under_way, most = threading.Lock(), [0], [0], [0]
+
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path, **patient)) as locator:
+            group, driver = locator.group_membership("g"), locator.bridge.store.drivers.membership
+            names = [f"m{number}" for number in range(members)]
+            await asyncio.gather(*(group.join(name, "") for name in names))
+            claim = driver.claim
+
+            def slow(group_name: str, name: str, *given: Any, **named: Any) -> Any:
+                if name in names[-updates:] and begun[0] < members - updates:
+                    raise UnavailableError("no answer")  # so that the updates wait
+                with lock:
+                    under_way[0] += 1
+                    begun[0] += 1
+                time.sleep(0.01)
+                with lock:
+                    if members // 2 < begun[0] < members - updates:  # all updates wait
+                        most[0] = max(most[0], under_way[0])
+                    under_way[0] -= 1
+                return claim(group_name, name, *given, **named)
+
+            monkeypatch.setattr(driver, "claim", slow)
+            faults_of(locator.backend).expire_session()
+            newest = [group.update(name, "new") for name in names[-updates:]]
+            await asyncio.gather(*newest)
+            await until(lambda: all(map(group.member, names)))
+            assert most[0] >= 3
 
     asyncio.run(main())
 

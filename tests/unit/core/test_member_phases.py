@@ -2,6 +2,7 @@
 
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -102,6 +103,32 @@ def test_a_call_waits_for_its_data_or_newer_data() -> None:
     threading.Timer(0.05, lifecycle.acknowledge, [newer]).start()
     assert lifecycle.wait_until_shown(older, time.monotonic() + 60)
     assert not lifecycle.wait_until_shown(Update(newer.number + 1, b""), time.monotonic())
+
+
+def test_a_future_is_done_with_its_data_or_newer_data() -> None:
+    lifecycle = reach(Phase.LOST)
+    older, newer = lifecycle.number(b"older"), lifecycle.number(b"newer")
+    lifecycle.keep(newer)
+    futures = [lifecycle.shown(one) for one in (older, newer, Update(newer.number + 1, b""))]
+    assert [one.done() for one in futures] == [False, False, False]
+    lifecycle.acknowledge(newer)
+    assert [one.done() for one in futures] == [True, True, False]
+    assert futures[0].result()
+    assert lifecycle.shown(older).result(0)
+    lifecycle.enter(Phase.LEAVING)
+    assert futures[2].result(0) is False
+    assert lifecycle.shown(newer).result(0)
+
+
+def test_a_future_that_is_forgotten_is_not_kept() -> None:
+    """A member may be lost for days, while its program tries to update it again and again."""
+    lifecycle = reach(Phase.LOST)
+    future = lifecycle.shown(lifecycle.number(b"new"))
+    reference = weakref.ref(future)
+    lifecycle.forget(future)
+    del future
+    assert reference() is None
+    assert not lifecycle._awaited
 
 
 @pytest.mark.parametrize(
