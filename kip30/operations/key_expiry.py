@@ -83,7 +83,8 @@ def set_for(
 ) -> Version:
     """Write *value* at *key*, which the next sweep after *ttl_seconds* deletes; return its version.
 
-    A later call sets the time anew. Any other write of the key cancels it.
+    A later call sets the time anew. Any other write of the key cancels it. A process that is killed
+    between the two writes of this leaves the key for ever.
 
     Args:
         storage: Where to write.

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class _Ends:
-    """How many tasks of one kind have ended, how many had at the last change, and when it was seen.
+    """The number of tasks of one kind that have ended, and when a change of it was seen.
 
     Attributes:
         number: How many have ended.
