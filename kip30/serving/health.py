@@ -68,8 +68,7 @@ class HealthServer(Closeable):
             UnavailableError: The system has no thread to spare. Nothing is listening.
         """
         parsed = parse_address(address)
-        names = [*hosts] if ":" in parsed.host else [*hosts, parsed.host]
-        own_hosts = OwnHosts(names)
+        own_hosts = OwnHosts.at(parsed, hosts)
         self._silence_seconds = max(2 * session_timeout_seconds, LEAST_SILENCE_SECONDS)
         # When the loop was last marked as alive, by `time.monotonic`; infinite before.
         self._marked_at = math.inf

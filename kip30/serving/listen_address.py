@@ -4,7 +4,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from typing_extensions import override
 
@@ -104,6 +104,11 @@ class OwnHosts:
                     f"{name!r} is no name of a host: write it without a port, as in 'web1.internal'"
                 )
             self._names.add(_folded(name))
+
+    @classmethod
+    def at(cls, address: ListenAddress, names: Iterable[str]) -> Self:
+        """Answer for the host of *address* and for *names*; `__init__` says what raises."""
+        return cls([*names] if ":" in address.host else [*names, address.host])
 
     def answer_for(self, field: str) -> bool | None:
         """Return whether a request with the *field* ``Host`` is for this server.

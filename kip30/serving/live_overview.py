@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from kip30.config import Properties
 from kip30.driver.closeable import Closeable
-from kip30.driver.kit.thread_start import start_eventually
+from kip30.driver.kit.thread_start import started
 from kip30.errors import Kip30Error, UnavailableError
 from kip30.operations import Overview, OverviewReader, ServiceStatus
 from kip30.runtime.directives import Directives
@@ -47,6 +47,7 @@ class LiveOverview(Closeable):
         Raises:
             ConfigError: A setting is wrong; the message names it.
             UnsupportedError: The store does not declare ``scanning``.
+            UnavailableError: The system has no thread to spare.
         """
         self._reader = OverviewReader(config, with_terms=True)
         self._period_seconds = period_seconds or self._reader.live_period_seconds
@@ -57,7 +58,8 @@ class LiveOverview(Closeable):
         self._is_closed = False
         self._due_at = 0.0
         self._thread = threading.Thread(target=self._look_on, name="kip30-overview", daemon=True)
-        start_eventually(self._thread)
+        if not started(self._thread):
+            raise UnavailableError("the system has no thread to spare for overviews")
 
     @property
     def viewers(self) -> int:
@@ -106,9 +108,8 @@ class LiveOverview(Closeable):
     @contextmanager
     def _viewing(self) -> Generator[None]:
         with self._changed:
-            if not self._viewers and time.monotonic() > self._due_at + self._period_seconds:
+            if not self._viewers and self._is_overdue():
                 self._record = None  # it is too old to be shown
-                self._reader.forget_vacancies()
             self._viewers += 1
             self._changed.notify_all()
         try:
@@ -128,6 +129,8 @@ class LiveOverview(Closeable):
     def _look_on(self) -> None:
         known: OverviewRecord = _head(self._reader)
         while self._is_due():
+            if self._is_overdue():  # elections may have come and gone meanwhile
+                self._reader.forget_vacancies()
             began = time.monotonic()
             known = self._look(known)
             ended = time.monotonic()
@@ -148,6 +151,9 @@ class LiveOverview(Closeable):
                     return True
                 self._changed.wait(left if self._viewers else None)
         return False
+
+    def _is_overdue(self) -> bool:
+        return time.monotonic() > self._due_at + self._period_seconds
 
     def _look(self, known: OverviewRecord) -> OverviewRecord:
         """Return a new record; if the store cannot be read, *known* with the error."""

@@ -97,8 +97,7 @@ class PageServer(Closeable):
             UnavailableError: The system has no thread to spare. Nothing is listening.
         """
         parsed = parse_address(address)
-        names = [*hosts] if ":" in parsed.host else [*hosts, parsed.host]
-        own_hosts = OwnHosts(names)
+        own_hosts = OwnHosts.at(parsed, hosts)
         self._token = token
         self._details = StoreDetails(config)
         self._readers = threading.Semaphore(_MOST_READERS)
@@ -147,7 +146,9 @@ class PageServer(Closeable):
     def _read(self, path: str, given: _Parameters) -> HttpResponse:
         """Return the answer of *path*, for which the store may be asked."""
         if not self._readers.acquire(timeout=_READER_SECONDS):
-            raise RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, "others are reading")
+            raise RefusedRequestError(
+                HTTPStatus.SERVICE_UNAVAILABLE, "other requests read the store: try again"
+            )
         try:
             return self._paths[path](given)
         except UsageError as error:  # a name that cannot be one

@@ -5,6 +5,7 @@ Each reading opens the store and closes it, so that no session lasts from one to
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any, TypeVar
 
 from kip30.codecs import BYTES
@@ -131,6 +132,8 @@ class StoreDetails:
 
 def _place(one: WaitingPlace) -> Record:
     place = dict.fromkeys(LinePlace._fields) if one.place is None else one.place._asdict()
+    if one.place is not None and not isfinite(one.place.since):  # another program wrote it
+        place["since"] = None
     return {"id": one.id, **place, "readable": one.is_readable}
 
 

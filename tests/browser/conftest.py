@@ -11,12 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from kip30 import PluginLocator
-from kip30.config import load
 from kip30.serving.access_token import AccessToken
 from kip30.serving.page_server import PageServer
 from kip30_conformance.polling import time_scale
-from tests.unit.serving.stored import Looked
+from tests.unit.serving.stored import Looked, looked_at
 
 from .views import TOKEN, View
 
@@ -52,15 +50,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looked]:
-    config = load(
-        {
-            "plugin.backend": "embedded",
-            "plugin.embedded.directory": str(tmp_path / "store"),
-            "plugin.operations": "true",
-        }
-    )
-    with PluginLocator().startup(config) as locator:
-        yield Looked(config, locator, monkeypatch)
+    with looked_at(tmp_path, monkeypatch) as found:
+        yield found
 
 
 @pytest.fixture

@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kip30 import PluginLocator
-from kip30.config import load
 from kip30.serving.http_server import Answer, HttpServer
 from kip30.serving.listen_address import ListenAddress, OwnHosts, listen_at
 from kip30_conformance.polling import eventually
 
 from .raw_client import RawClient
-from .stored import Looked
+from .stored import Looked, looked_at
 
 Serve = Callable[[Answer], int]
 """Starts a server that answers so, and returns its port."""
@@ -45,12 +43,5 @@ def serve(ended_threads: None) -> Iterator[Serve]:
 
 @pytest.fixture
 def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looked]:
-    config = load(
-        {
-            "plugin.backend": "embedded",
-            "plugin.embedded.directory": str(tmp_path / "store"),
-            "plugin.operations": "true",
-        }
-    )
-    with PluginLocator().startup(config) as locator:
-        yield Looked(config, locator, monkeypatch)
+    with looked_at(tmp_path, monkeypatch) as found:
+        yield found

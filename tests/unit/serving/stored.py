@@ -1,11 +1,14 @@
 """A store whose looks are counted, and that is away when a test says so."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kip30 import PluginLocator, UnavailableError
-from kip30.config import Properties
+from kip30.config import Properties, load
 from kip30.operations import read_directory
 from kip30.serving import live_overview
 from kip30_conformance.polling import eventually
@@ -40,3 +43,17 @@ class Looked:
         if self.error is not None:
             raise self.error
         return read_directory(*args, **named)
+
+
+@contextmanager
+def looked_at(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Looked]:
+    """Open a store in *folder* whose leaders note their terms."""
+    config = load(
+        {
+            "plugin.backend": "embedded",
+            "plugin.embedded.directory": str(folder / "store"),
+            "plugin.operations": "true",
+        }
+    )
+    with PluginLocator().startup(config) as locator:
+        yield Looked(config, locator, patch)

@@ -216,6 +216,15 @@ def test_records_of_a_service_that_cannot_be_read_are_problems(page: Page) -> No
     assert "kip30.terms/s cannot be read" in record["attention"][0]
 
 
+def test_places_of_other_programs_are_shown_as_json_has_them(page: Page) -> None:
+    line = page.looked.locator.group_membership("kip30.candidates/s", BYTES)
+    line.join("p1", b'{"candidate": "c", "host": "h", "pid": 1, "since": 1e999}')
+    line.join("p2", b"[]")
+    first, second = page.record("/api/service?name=s")["line"]
+    assert (first["candidate"], first["since"]) == ("c", None)
+    assert (second["candidate"], second["since"]) == (None, None)
+
+
 def test_a_service_with_a_name_too_long_for_records_has_a_line_alone(page: Page) -> None:
     name = "x" * 250
     record = page.record(f"/api/service?name={name}")
