@@ -175,7 +175,8 @@ def expand_with_operators(seed: int) -> RunPlan:
 def _lost_joins(seed: int, processes: int, until: float) -> Iterator[RunFault]:
     """Yield faults of members that join again and get no answer, while their data changes.
 
-    The faults have chances of their own, so that the rest of a plan does not depend on them.
+    Some are the last faults of their run: no further update corrects what they leave behind. The
+    faults have chances of their own, so that the rest of a plan does not depend on them.
     """
     chance = random.Random(f"joins {seed}")  # noqa: S311  not for secrets: it repeats itself
     for _ in range(chance.choice((0, 1, 2))):
@@ -183,6 +184,10 @@ def _lost_joins(seed: int, processes: int, until: float) -> Iterator[RunFault]:
         target = chance.randrange(processes)
         yield RunFault(RunFaultKind.UNANSWERED, at, seconds, target)
         yield RunFault(RunFaultKind.EXPIRE, round(at + chance.uniform(0.0, 1.0), 3), 0.5, target)
+    if chance.random() < 0.5:
+        at, target = round(until - chance.uniform(6.0, 9.0), 3), chance.randrange(processes)
+        yield RunFault(RunFaultKind.UNANSWERED, at, 9.0, target)
+        yield RunFault(RunFaultKind.EXPIRE, round(at + 0.1, 3), 0.5, target)
 
 
 def _late_renewals(seed: int, processes: int, until: float) -> Iterator[RunFault]:
