@@ -34,6 +34,7 @@ from kip30.operations import (
 )
 
 _SHOWN = 10
+_SHORTEST_PAUSE_SECONDS = 1.0
 _INDENT = "  "
 _WIDTHS = (40, 8, 12)
 
@@ -177,6 +178,8 @@ def sweep(
     deleted before their end, and so stay as they are. Exits with 1 if keys cannot be deleted. With
     --every it goes on if the store does not answer for a while.
     """
+    if period_seconds is not None and period_seconds < _SHORTEST_PAUSE_SECONDS:
+        raise UsageError(f"--every takes {_SHORTEST_PAUSE_SECONDS:g} s or more")
     lines = output.lines(("DELETED", "WAITING", "CHANGED", "KEPT"), (8, 8, 8))
     while True:
         swept, error = _sweep(choice, dry_run=dry_run)

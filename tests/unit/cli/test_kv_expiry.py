@@ -27,6 +27,7 @@ from kip30.storage import Storage
 from kip30_conformance.polling import eventually
 
 from .shell import Shell
+from .test_kv_bulk import damage as damage_record
 
 BRIEF = "0.001s"
 OVER = 1e-6
@@ -55,7 +56,7 @@ def records(shell: Shell) -> list[str]:
 def test_a_key_is_there_until_its_time_is_over_and_then_the_next_sweep_deletes_it(
     shell: Shell,
 ) -> None:
-    assert shell("kv", "set", "a/lasting", "x", "--ttl", "1h").exit_code == Status.OK
+    assert shell("kv", "set", "a/lasting", "x", "--ttl", "1min").exit_code == Status.OK
     assert shell("kv", "set", "a/brief", "x", "--ttl", BRIEF).exit_code == Status.OK
     assert shell("kv", "set", "a/other", "x").exit_code == Status.OK
     assert shell("kv", "get", "a/brief").stdout == "x"
@@ -171,6 +172,17 @@ def test_a_damaged_record_ends_no_key_and_is_named(
     assert storage.get(record) is not None
 
 
+def test_a_record_that_no_scan_can_read_ends_no_key_and_is_named(
+    shell: Shell, storage: Storage[bytes]
+) -> None:
+    set_for(storage, "k", b"x", OVER)
+    (record,) = records(shell)
+    damage_record(shell, record)
+    result = shell("kv", "sweep")
+    assert (result.exit_code, result.stdout.split()) == (Status.REFUSED, ["0", "0", "0", "1"])
+    assert storage.get("k") is not None
+
+
 def test_the_record_of_another_key_ends_none(shell: Shell, storage: Storage[bytes]) -> None:
     """A record under a name of its own could end a key for which no one has set a time."""
     version = storage.set("k", b"x")
@@ -179,6 +191,12 @@ def test_the_record_of_another_key_ends_none(shell: Shell, storage: Storage[byte
     result = shell("kv", "sweep")
     assert (result.exit_code, result.stdout.split()[3]) == (Status.REFUSED, "1")
     assert storage.get("k") is not None
+
+
+def test_sweeps_without_a_pause_are_refused(shell: Shell) -> None:
+    result = shell("kv", "sweep", "--every", "0.9s")
+    assert result.exit_code == Status.USAGE
+    assert "1 s" in result.stderr
 
 
 @pytest.mark.parametrize("written", ["0s", "1", "-1s", "soon", ""])
@@ -305,7 +323,7 @@ def test_a_sweep_through_a_closed_storage_raises(shell: Shell, storage: Storage[
 
 @pytest.mark.medium
 def test_sweeps_go_on_until_they_are_interrupted(shell: Shell) -> None:
-    process = shell.start("kv", "sweep", "--every", "0.1s", "--json")
+    process = shell.start("kv", "sweep", "--every", "1s", "--json")
     shell("kv", "set", "k", "x", "--ttl", "0.2s")
     eventually(lambda: shell("kv", "list", "-r").stdout == "")
     process.send_signal(signal.SIGINT)
