@@ -12,8 +12,11 @@ import pytest
 from kip30 import Kip30Error, LifecycleError, UnavailableError
 from kip30.aio import AsyncGroupMembership, AsyncPluginLocator
 from kip30.aio.turns import CallTurns, IterationLimit
+from kip30.aio.workers import Workers
+from kip30.driver.clock import SystemClock
 from kip30.recipes.aio import AsyncLock
 from kip30.runtime.candidacy import Candidacy
+from kip30.runtime.dispatcher import Dispatcher
 from kip30_conformance.polling import time_scale
 from tests.embedded_faults import faults_of
 
@@ -376,3 +379,45 @@ def test_a_listener_is_removed_through_another_handle_of_the_locator(tmp_path: P
             assert not heard
 
     asyncio.run(main())
+
+
+def test_a_driver_that_may_block_is_not_called_in_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = list[threading.Thread]()
+
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            election = locator.leader_election("s")
+            add = election._handle.add
+
+            def note(*given: Any, **named: Any) -> Candidacy:
+                called.append(threading.current_thread())
+                return add(*given, **named)
+
+            monkeypatch.setattr(election._handle, "add", note)
+            assert locator.backend.is_blocking
+            await election.nominate("a", "")
+            async with locator.leader_election("t").lead("b", ""):
+                pass
+
+    asyncio.run(main())
+    assert called
+    assert threading.main_thread() not in called
+
+
+def test_a_call_that_was_cancelled_in_the_queue_is_not_made() -> None:
+    dispatcher, made, release = Dispatcher(SystemClock()), list[str](), threading.Event()
+    try:
+        workers = Workers(dispatcher, 1)
+        first = workers.submit(release.wait)
+        second = workers.submit(lambda: made.append("cancelled"))
+        third = workers.submit(lambda: made.append("made"))
+        assert second.cancel()
+        release.set()
+        assert first.result(10 * time_scale())
+        third.result(10 * time_scale())
+        assert made == ["made"]
+    finally:
+        release.set()
+        dispatcher.close(10)
