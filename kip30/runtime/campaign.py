@@ -156,7 +156,8 @@ class Campaign:
                 return candidacy.resigned
             candidacy.advance(CandidacyEvent.RESIGNED)
             resigned = candidacy.resigned = Future()
-            candidacy.held = term = self._ended_term(candidacy, "resigned")
+            asked = "" if candidacy.leadership is None else candidacy.leadership.step_down_reason
+            candidacy.held = term = self._ended_term(candidacy, asked or "resigned")
             if term is not None:
                 self._store.work.end_own(term)
                 candidacy.lost.send(term)

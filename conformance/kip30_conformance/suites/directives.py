@@ -463,6 +463,8 @@ class RunnerDirectiveTests(RunnerSuite, DirectivesSuite):
         assert after.leader == "b"
         assert arena.await_term(epoch)[0].epoch == after.epoch
         eventually(lambda: "an operator has ended the term" in first.said, what="it says why")
+        ended = eventually(lambda: read_past_terms(client, SERVICE)[0].ended)
+        assert ended.startswith("it steps down by")
         wait_in_line(client, SERVICE, 1)
         assert step_down_leader(client, SERVICE, successor="a", wait_seconds=_SECONDS).leader == "a"
         arena.await_term(after.epoch or 0)
