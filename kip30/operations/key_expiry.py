@@ -29,8 +29,8 @@ from kip30.errors import (
 )
 from kip30.names import INTERNAL
 from kip30.operations.key_scan import KeyScan, StoredKey
+from kip30.runtime.json_records import UNREADABLE, fields_of, seconds, text
 from kip30.runtime.resolution import Configuration
-from kip30.runtime.service_records import UNREADABLE, fields_of, seconds, text
 from kip30.storage import Storage, Versioned
 
 RECORDS = f"{INTERNAL}expiry"

@@ -21,7 +21,7 @@ from kip30.errors import (
     UsageError,
     VersionConflictError,
 )
-from kip30.runtime import service_records
+from kip30.runtime import json_records
 from kip30.storage import Fencing, Storage
 
 KEPT = 100
@@ -85,7 +85,7 @@ def record_key(service: str) -> str:
     Raises:
         InvalidNameError: The name is too long.
     """
-    return str(service_records.record_key(_NAMESPACE, service))
+    return str(json_records.record_key(_NAMESPACE, service))
 
 
 class CompletedRuns:
@@ -177,7 +177,7 @@ def run_of(key: str, name: str, data: bytes) -> CompletedRun | None:
 
 def _record(name: str, data: bytes) -> Mapping[str, Any]:
     try:
-        return service_records.fields_of(data, _FORMAT)
+        return json_records.fields_of(data, _FORMAT)
     except (ValueError, RecursionError) as error:
         raise _unreadable(name, str(error)) from error
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from kip30.errors import StoreError
 from kip30.names import Key
-from kip30.runtime.service_records import UNREADABLE, fields_of, record_key, seconds
+from kip30.runtime.json_records import UNREADABLE, fields_of, record_key, seconds
 
 KEPT = 20
 """Number of terms that a record keeps."""

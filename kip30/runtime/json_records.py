@@ -1,4 +1,4 @@
-"""Records of kip30's own about one service: values in JSON, under a key made of its name."""
+"""Records of kip30's own that are JSON, and the keys of those about one service."""
 
 import json
 import math
