@@ -17,15 +17,14 @@ from kip30.cli._failures import explain, say
 from kip30.cli._follow import pause
 from kip30.cli._output import Output
 from kip30.cli._store_options import StoreChoice, opens_store
-from kip30.driver.scanning import Rejected
 from kip30.errors import UnavailableError
 from kip30.operations import Overview, OverviewReader
+from kip30.operations.overview import MOST_UNREADABLE
 
 Row = tuple[str, _output.Field]
 
 _TITLES = ("WHAT", "VALUE")
 _WIDTHS = (14,)
-_MOST_UNREADABLE = 10
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -119,10 +118,6 @@ def _counts(overview: Overview) -> dict[str, int]:
     }
 
 
-def _key(rejected: Rejected) -> str:
-    return rejected.key.decode(errors="backslashreplace")
-
-
 def _record(reader: OverviewReader, look: Overview | UnavailableError) -> dict[str, Any]:
     record = {"at": time.time(), "store": reader.store, "place": reader.place or None}
     if isinstance(look, UnavailableError):
@@ -136,7 +131,7 @@ def _record(reader: OverviewReader, look: Overview | UnavailableError) -> dict[s
         "paused": look.paused,
         "leaderless": [one.service for one in look.leaderless],
         "unreadable": len(look.unreadable),
-        "unreadable_keys": [_key(one) for one in look.unreadable[:_MOST_UNREADABLE]],
+        "unreadable_keys": [one.shown_key for one in look.unreadable[:MOST_UNREADABLE]],
         "error": None,
     }
 

@@ -174,6 +174,11 @@ class Rejected(NamedTuple):
     record: bytes | None = None
     prefix: bytes | None = None
 
+    @property
+    def shown_key(self) -> str:
+        """The key as text for a message, also if it is none."""
+        return self.key.decode(errors="backslashreplace")
+
 
 class Page(NamedTuple):
     """Result of one request: records in columns, and items that could not be read as records.

@@ -83,7 +83,7 @@ def set_for(
 ) -> Version:
     """Write *value* at *key*, which the next sweep after *ttl_seconds* deletes; return its version.
 
-    A later call sets the time anew. Any other write of the key cancels it. A process that is killed
+    A later call replaces the time. Any other write of the key cancels it. A process that is killed
     between the two writes of this leaves the key for ever.
 
     Args:
@@ -169,7 +169,7 @@ def sweep_keys(config: Configuration, storage: Storage[bytes], *, dry_run: bool 
         else:
             waiting += expiry.until > now
             due += [(expiry, record.version)] if expiry.until <= now else []
-    kept |= {one.key.decode(errors="backslashreplace"): one.reason for one in scan.unreadable}
+    kept |= {one.shown_key: one.reason for one in scan.unreadable}
     for expiry, version in due:
         name = expiry.key
         try:

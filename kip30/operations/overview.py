@@ -16,7 +16,9 @@ from kip30.runtime.directives import Directives
 from kip30.runtime.resolution import Configuration, resolve, store_place
 from kip30.scanning import Rejected
 
-_MOST_UNREADABLE = 10
+MOST_UNREADABLE = 10
+"""Number of records that cannot be read and are shown one by one."""
+
 _SECONDS_BETWEEN_READS = 10.0
 _SECONDS_BETWEEN_LIVE_READS = 2.0
 _SECONDS_BETWEEN_SCANS_OF_TABLES = 30.0
@@ -75,11 +77,10 @@ class Overview(NamedTuple):
                 f"{one.service} has had no leader for {self.session_timeout_seconds:g} s or longer;"
                 f" in its line: {one.waiting}"
             )
-        for rejected in self.unreadable[:_MOST_UNREADABLE]:
-            key = rejected.key.decode(errors="backslashreplace")
-            yield f"{key} cannot be read: {rejected.reason}"
-        if len(self.unreadable) > _MOST_UNREADABLE:
-            yield f"{len(self.unreadable) - _MOST_UNREADABLE} further records cannot be read"
+        for rejected in self.unreadable[:MOST_UNREADABLE]:
+            yield f"{rejected.shown_key} cannot be read: {rejected.reason}"
+        if len(self.unreadable) > MOST_UNREADABLE:
+            yield f"{len(self.unreadable) - MOST_UNREADABLE} further records cannot be read"
 
 
 class OverviewReader:

@@ -332,5 +332,4 @@ class _Feed:
     def _rejected(self) -> Iterator[Mapping[str, str]]:
         """Yield the records of the source that could not be read: the target's stay as they are."""
         for one in self._known.first_rejected(MOST_FINDINGS):
-            shown = one.key.decode(errors="backslashreplace")
-            yield {"key": shown, "outcome": "rejected", "detail": one.reason}
+            yield {"key": one.shown_key, "outcome": "rejected", "detail": one.reason}
