@@ -146,9 +146,8 @@ class GroupMembership(Handle, Generic[T]):
                 the session is lost and the member has not re-joined by then. As soon as the store
                 answers, the member shows this data or newer data.
         """
-        self._check()
-        encoded = self._store.encode(self._codec, data)
-        self._lifecycle(member_id).update(encoded)
+        lifecycle, encoded = self._updated(member_id, data)
+        lifecycle.update(encoded)
 
     def leave(self, member_id: str) -> None:
         """Leave; the id is free when this returns.
@@ -305,6 +304,12 @@ class GroupMembership(Handle, Generic[T]):
         lifecycle = self._lifecycle(member_id)
         self._drop(member_id, lifecycle)
         return lifecycle.leave()
+
+    def _updated(self, member_id: str, data: T) -> tuple[MemberLifecycle, bytes]:
+        """Return what `update` changes, and the new data."""
+        self._check()
+        encoded = self._store.encode(self._codec, data)
+        return self._lifecycle(member_id), encoded
 
     def _lifecycle(self, member_id: str) -> MemberLifecycle:
         lifecycle = self._lifecycles.get(check_id(member_id, "member"))

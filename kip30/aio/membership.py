@@ -55,9 +55,7 @@ class MembershipRequests(GroupMembership[T], LoopHandle):
 
     def begin_update(self, member_id: str, data: T) -> tuple[MemberLifecycle, PendingUpdate | None]:
         """Begin to update, and return what may have to be awaited of the lifecycle."""
-        self._check()
-        encoded = self._store.encode(self._codec, data)
-        lifecycle = self._lifecycle(member_id)
+        lifecycle, encoded = self._updated(member_id, data)
         return lifecycle, lifecycle.begin_update(encoded)
 
     def leaving(self, member_id: str) -> Future[None]:

@@ -13,7 +13,7 @@ import itertools
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from enum import Enum
 from typing import NamedTuple
 
@@ -80,7 +80,7 @@ class MemberPhases:
     def __init__(self, data: bytes, *, rejoins: bool = True) -> None:
         """Start in JOINING with *data*; *rejoins* says whether a re-join follows a lost session."""
         self._rejoins = rejoins
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         # The present phase; `enter` changes it.
         self._phase = Phase.JOINING
         self._numbers = itertools.count(1)
@@ -91,7 +91,7 @@ class MemberPhases:
         self._shown = _NOT_SHOWN
         # The greatest number that any incarnation has shown: callers wait for this one.
         self._acknowledged = _NOT_SHOWN
-        # What callers await that hold no thread, with the numbers of their updates.
+        # What callers wait for, with the numbers of their updates.
         self._awaited: dict[Future[bool], int] = {}
 
     @property
@@ -105,13 +105,12 @@ class MemberPhases:
 
     def enter(self, phase: Phase) -> bool:
         """Go to *phase* if the table allows it; return whether this call did."""
-        with self._changed:
+        with self._lock:
             if phase not in TRANSITIONS[self._phase]:
                 return False
             self._phase = phase
             if phase is Phase.LOST:
                 self._shown = _NOT_SHOWN
-            self._changed.notify_all()
         self._end_waits()
         return True
 
@@ -126,7 +125,7 @@ class MemberPhases:
 
     def keep(self, update: Update) -> bool:
         """Let a re-join write *update* unless it has newer data; false if none follows."""
-        with self._changed:
+        with self._lock:
             if self._phase not in _STAYING:
                 return False
             self._newest = max(self._newest, update)
@@ -138,17 +137,16 @@ class MemberPhases:
 
     def acknowledge(self, update: Update) -> None:
         """Note that the store shows *update*, and wake the calls that wait for it."""
-        with self._changed:
+        with self._lock:
             self._newest = max(self._newest, update)
             if self._phase is Phase.JOINED:  # otherwise it was the record of a lost incarnation
                 self._shown = max(self._shown, update.number)
             self._acknowledged = max(self._acknowledged, update.number)
-            self._changed.notify_all()
         self._end_waits()
 
     def is_behind(self) -> bool:
         """Return whether the record may show older data than it must."""
-        with self._changed:
+        with self._lock:
             return self._phase is Phase.JOINED and self._shown < self._newest.number
 
     def wait_until_shown(self, update: Update, until: float) -> bool:
@@ -156,31 +154,31 @@ class MemberPhases:
 
         Returns early in a final phase, and when `time.monotonic` has reached *until*.
         """
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._acknowledged >= update.number or self._phase not in _STAYING,
-                max(0.0, until - time.monotonic()),
-            )
-            return self._acknowledged >= update.number
+        shown = self.shown(update)
+        try:
+            wait([shown], max(0.0, until - time.monotonic()))
+            return shown.done() and shown.result()
+        finally:
+            self.forget(shown)
 
     def shown(self, update: Update) -> Future[bool]:
         """Return whether the store has shown *update* or newer data, once that is decided.
 
-        It is false in a final phase. Who gives up before must `forget` the future.
+        It is false in a final phase. A caller that gives up before must `forget` the future.
         """
         future = Future[bool]()
-        with self._changed:
+        with self._lock:
             self._awaited[future] = update.number
         self._end_waits()
         return future
 
     def forget(self, shown: Future[bool]) -> None:
         """Keep a future of `shown` no longer, done or not."""
-        with self._changed:
+        with self._lock:
             self._awaited.pop(shown, None)
 
     def _end_waits(self) -> None:
-        with self._changed:
+        with self._lock:
             is_over = self._phase not in _STAYING
             decided = {
                 future: number <= self._acknowledged
