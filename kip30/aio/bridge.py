@@ -40,7 +40,7 @@ _STORE_WORKERS = 6
 tasks, while it answers. So kip30 has about ten threads, with those of the dispatcher and driver."""
 
 _STALLED_SHARE = 0.2
-"""The share of the operation timeout after which one more thread waits, if none of them has had an
+"""The share of the operation timeout after which one more thread waits, if no call has had an
 answer: a call that the store does not answer delays others for no longer."""
 
 _WORKERS = 2 * _STORE_WORKERS

@@ -1,4 +1,4 @@
-"""The question before a command that takes something from somebody."""
+"""The confirmation before a command that ends a term or deletes keys."""
 
 import sys
 

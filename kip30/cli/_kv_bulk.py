@@ -200,7 +200,7 @@ def _sweep(
 ) -> tuple[Sweep | None, UnavailableError | OutcomeUnknownError | None]:
     """Return what was done, if the records could be read, and why the store does not answer.
 
-    Each sweep opens the store anew, which may have been replaced since the last one.
+    Each sweep opens the store again, because it may have been replaced since the last one.
     """
     try:
         with choice.open() as locator:

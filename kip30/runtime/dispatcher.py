@@ -194,8 +194,9 @@ class Dispatcher:
     def serve_loop(self, most: int, stall_seconds: float) -> None:
         """Use few threads from now on: all callbacks are those of an event loop, and do not block.
 
-        Up to *most* tasks wait for the store at once, and one thread does everything else. Only if
-        no such task ends, or no task at all begins, for *stall_seconds*, there is one more.
+        Up to *most* tasks wait for the store at once, and one thread does everything else. There is
+        one more if none of a kind of these tasks ends (see `Admission`), or if no task at all
+        begins, for *stall_seconds*.
         """
         with self._lock:
             self._store_tasks.limit(most, stall_seconds)

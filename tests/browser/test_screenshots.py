@@ -2,6 +2,7 @@
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -47,14 +48,14 @@ def fill(locator: PluginLocator) -> None:
     now, storage = time.time(), locator.storage(BYTES)
     terms, election = str(past_terms_key("billing")), locator.leader_election("billing")
 
-    def noted() -> int:
+    def has_noted(number: int) -> bool:
         found = storage.get(terms)
-        return 0 if found is None else len(decode_past_terms("billing", found.value))
+        return found is not None and len(decode_past_terms("billing", found.value)) == number
 
     for number in range(1, 4):
         with election.lead("web1-4711", ""):
             pass
-        eventually(lambda number=number: noted() == number)  # type: ignore[misc]
+        eventually(partial(has_noted, number))
     past = [
         PastTerm("a", 1, "web1-4711", now - 9 * HOUR, now - 6 * HOUR, "stepped down"),
         PastTerm("b", 2, "web2-812", now - 6 * HOUR, now - 5.5 * HOUR, "lost: not renewed"),
@@ -63,7 +64,7 @@ def fill(locator: PluginLocator) -> None:
     storage.set(terms, encode_past_terms(past))
     for service, candidate in (("billing", "web1-4822"), ("reports", "batch2-77")):
         elect(locator, service, candidate)
-    eventually(lambda: noted() == 4)
+    eventually(partial(has_noted, 4))
     pause = ElectionPause("ops@web1", now, "upgrade of the database", None)
     storage.set(str(directives_key("cleanup")), encode_directives(Directives(1, pause)))
     for number in range(1, 4):

@@ -1,4 +1,4 @@
-// The page of `kip30 serve`. Whatever a store holds is shown by textContent and escaped, never as markup.
+// The page of `kip30 serve`. Data of the store is escaped and shown by textContent, never as markup.
 "use strict";
 
 const SILENCE_MS = 20000; // the server sends something every 5 s, except while it is away

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, Self
 
@@ -107,6 +108,9 @@ class Web:
     def newest_epoch(self) -> int:
         return self.written[-1].epoch if self.written else 0
 
+    def has_served_after(self, epoch: int) -> bool:
+        return self.newest_epoch > epoch
+
     def _ask_on(self) -> None:
         while not self._ends.wait(0.005):
             with suppress(OSError, http.client.HTTPException):
@@ -179,12 +183,10 @@ class Machines:
         process.wait(PATIENCE_SECONDS * time_scale())
         self.runners[candidate] = self._started(candidate)
 
-    def hand_over(self, leader: str) -> None:
-        del leader
+    def hand_over(self, _leader: str) -> None:
         self.shell("hand-over", "s", self.waiting(), "--yes")
 
-    def step_down(self, leader: str) -> None:
-        del leader
+    def step_down(self, _leader: str) -> None:
         self.shell("step-down", "s", "--yes")
 
     def terminate(self, leader: str) -> None:
@@ -242,7 +244,7 @@ def test_a_balancer_follows_the_leader_and_no_former_one_writes(shell: Shell) ->
             leader, epoch = machines.leader(), web.newest_epoch
             began = time.monotonic()
             chance.choice(kinds)(leader)
-            eventually(lambda epoch=epoch: web.newest_epoch > epoch)  # type: ignore[misc]
+            eventually(partial(web.has_served_after, epoch))
             delays.append(time.monotonic() - began)
     writes = sorted(web.written)
     assert all(one.epoch <= next_one.epoch for one, next_one in pairwise(writes))
