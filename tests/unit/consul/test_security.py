@@ -243,7 +243,7 @@ def test_a_view_of_what_may_not_be_read_is_refused_when_it_is_opened(
 def test_a_token_that_was_taken_away_makes_no_storm(
     open_client: Open, admin: Admin, token: str
 ) -> None:
-    client = open_client(**{"plugin.consul.token": token})
+    client = open_client(**PATIENT, **{"plugin.consul.token": token})
     accessor = Admin(admin.port, token).tell("GET", "acl/token/self")["AccessorID"]
     admin.tell("DELETE", f"acl/token/{accessor}")
     eventually(lambda: _is_refused(client), what="the token is refused")
