@@ -338,6 +338,37 @@ def test_o98_a_page_that_is_hidden_or_closed_asks_for_nothing(
     _nothing_is_asked(looked, server)
 
 
+def test_o98_a_page_that_is_opened_in_the_background_asks_for_nothing(
+    looked: Looked, server: PageServer, view: Open
+) -> None:
+    found = view(at(server).replace("#", "page.css#"))
+    found.page.add_init_script(HIDE.format("true"))
+    found.page.goto(at(server))
+    expect(found.page.locator("#ask")).to_be_hidden()
+    _nothing_is_asked(looked, server)
+    found.page.evaluate(HIDE.format("false"))
+    found.connection("live")
+
+
+NO_PAUSE = """() => {
+const setTimer = window.setTimeout;
+window.setTimeout = (act, ms) => setTimer(act, ms === RETRY_MS ? 0 : ms);
+}"""
+
+
+def test_o98_a_page_whose_address_is_opened_again_remains_one_viewer(
+    looked: Looked, server: PageServer, view: Open
+) -> None:
+    found = view(at(server))
+    found.connection("live")
+    found.page.evaluate(NO_PAUSE)
+    found.page.evaluate("(token) => { location.hash = `token=${token}` }", TOKEN)
+    elect(looked.locator, "reports", "host-1")
+    found.shows_row("reports", "host-1")
+    found.page.evaluate(HIDE.format("true"))
+    _nothing_is_asked(looked, server)
+
+
 def _nothing_is_asked(looked: Looked, server: PageServer) -> None:
     eventually(lambda: server._live.viewers == 0, within=30, what="the viewer is gone")
     before = looked.looks

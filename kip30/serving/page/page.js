@@ -7,6 +7,7 @@ const $ = (id) => document.getElementById(id);
 let token = "";
 let overview = null;
 let heardAt = null;
+let following = null; // the loop that keeps a stream of events open; a former one ends
 let stream = null; // aborts the stream of events that is open
 let detail = null; // what is shown beside the lists
 
@@ -196,24 +197,28 @@ async function follow() {
 
 async function keepFollowing(given) {
   token = given;
-  while (token === given) {
-    let why = "the server has ended the connection";
+  const own = {};
+  following = own;
+  for (;;) {
+    // Nothing is read for a page that is not seen.
+    while (document.hidden) await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
+    if (following !== own) return;
+    let failure = new Error("the server has ended the connection");
     try {
       await follow();
     } catch (error) {
-      if (error instanceof Refused) return askForToken(error.message);
-      why = error.message;
+      failure = error;
     }
-    if (token !== given) return;
-    connection(`not connected ${heardAt === null ? "yet" : `since ${moment(heardAt)}`}: ${why}`, "bad");
+    if (following !== own) return;
+    if (failure instanceof Refused) return askForToken(failure.message);
+    connection(`not connected ${heardAt === null ? "yet" : `since ${moment(heardAt)}`}: ${failure.message}`, "bad");
     await new Promise((done) => setTimeout(done, RETRY_MS));
-    // Nothing is read for a page that is not seen.
-    while (document.hidden) await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
   }
 }
 
 function askForToken(why) {
   token = "";
+  following = null;
   $("ask").hidden = false;
   $("shown").hidden = true;
   close();
