@@ -278,9 +278,11 @@ class _StepDown:
                 f"{self._successor!r} does not wait to lead {name!r}: `kip30 leader {name} --all`"
                 " prints the candidates that do, one of each process"
             )
-        if not waiting and not self._service.described(state=state).is_paused():
+        # One with the leader's id, in another process, would hold back as the leader does.
+        if not waiting - {leader} and not self._service.described(state=state).is_paused():
             raise DirectiveRefusedError(
-                f"no other candidate waits to lead {name!r}: pause it first to stop its leader"
+                f"no other candidate waits to lead {name!r}, or only those with the id of its"
+                " leader: pause it first to stop its leader"
             )
 
     def _directive(self, leader: str, epoch: int, nonce: str) -> StepDown:

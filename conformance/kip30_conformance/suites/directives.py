@@ -257,6 +257,10 @@ class DirectiveTests(DirectivesSuite):
                 step_down_leader(client, "s")
             with pytest.raises(DirectiveRefusedError, match="'b' does not wait"):
                 step_down_leader(client, "s", successor="b")
+            obeying().leader_election("s").nominate("a", "")
+            wait_in_line(client, "s", 1)
+            with pytest.raises(DirectiveRefusedError, match="with the id of its leader"):
+                step_down_leader(client, "s", wait_seconds=0)
         assert read_directives(client, "s").directives == Directives()
         under_way = _step_down("x", 1, new_nonce())._replace(successor="y")
         _write(client, Directives(number=1, step_down=under_way))
