@@ -30,6 +30,9 @@ _READ_SHARE = 0.1
 """The part of the time that looks may take, so that a large store is read less often."""
 _LONGEST_PAUSE_SECONDS = 60.0
 _JOIN_SECONDS = 1.0
+_OUTAGE_SECONDS = 5.0
+"""How long a reader waits for a look after one that failed. Prometheus waits for 10 s by default,
+as long as a store that is away may take to refuse a client."""
 _STEP_DOWN = ("by", "at", "reason", "successor")
 _BY_NAME = ("services", "groups")
 """The fields that are objects, of which events have only the entries that have changed."""
@@ -53,7 +56,8 @@ class LiveOverview(Closeable):
         self._period_seconds = period_seconds or self._reader.live_period_seconds
         # All that follows is written under the condition, which is notified of each change.
         self._changed = threading.Condition()
-        self._record: OverviewRecord | None = None
+        self._record: OverviewRecord | None = None  # None: none that may be shown
+        self._known: OverviewRecord = _head(self._reader)  # the newest one, however old
         self._viewers = 0
         self._is_closed = False
         self._due_at = 0.0
@@ -69,11 +73,18 @@ class LiveOverview(Closeable):
     def read(self) -> OverviewRecord:
         """Return an overview that is no older than two periods, after a look if need be.
 
+        After a look that failed, the next one may fail as slowly. So it is awaited for some
+        seconds, and else the failure is returned, however old.
+
         Raises:
             UnavailableError: This is closed.
         """
         with self._viewing():
-            record = self._other_than(None, None)
+            known = self._known
+            has_failed = known["error"] is not None
+            record = self._other_than(None, _OUTAGE_SECONDS if has_failed else None)
+        if record is None and not self._is_closed:
+            return known
         if record is None:
             raise UnavailableError("the server is being closed")
         return record
@@ -127,18 +138,17 @@ class LiveOverview(Closeable):
             return None if self._record is sent else self._record
 
     def _look_on(self) -> None:
-        known: OverviewRecord = _head(self._reader)
         while self._is_due():
             if self._is_overdue():  # elections may have come and gone meanwhile
                 self._reader.forget_vacancies()
             began = time.monotonic()
-            known = self._look(known)
+            known = self._look(self._known)
             ended = time.monotonic()
             share = min((ended - began) / _READ_SHARE, _LONGEST_PAUSE_SECONDS)
             # A look that failed took time to wait for the store, and not to read it.
             due_at = began + share if known["error"] is None else ended
             with self._changed:
-                self._record = known
+                self._record = self._known = known
                 self._due_at = max(due_at, began + self._period_seconds)
                 self._changed.notify_all()
 

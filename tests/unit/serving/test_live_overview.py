@@ -1,8 +1,10 @@
 """Overviews for viewers: what they are sent, and what the store is asked."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -158,6 +160,28 @@ def test_a_store_that_is_away_from_the_start_is_shown_as_such(
     assert (record["store"], record["at"], record["error"]) == ("embedded", None, "no answer")
     looked.error = None
     eventually(lambda: live.read()["error"] is None)
+
+
+def test_a_look_is_not_awaited_for_long_after_one_that_failed(
+    looked: Looked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_overview, "_OUTAGE_SECONDS", 0.01)
+    goes_on = threading.Event()
+    with LiveOverview(looked.config, 3600) as live:
+        looked.away()
+        assert live.read()["error"] == "no answer"
+        look = live._look
+        monkeypatch.setattr(live, "_look", lambda known: goes_on.wait() and look(known))
+        live._due_at -= 3 * 3600  # the next reader needs another look
+        with ThreadPoolExecutor(1) as threads:
+            reader = threads.submit(live.read)
+            try:
+                eventually(reader.done, what="the reader has the failure")
+            finally:
+                looked.error = None
+                goes_on.set()
+            assert reader.result()["error"] == "no answer"
+        eventually(lambda: live.read()["error"] is None, what="the next look is shown")
 
 
 def test_silence_is_broken_by_comments(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
