@@ -103,6 +103,13 @@ def test_the_cases_that_are_named_exist() -> None:
     assert named <= {case_id(name) for suite in SUITES for name in vars(suite)}
 
 
+def test_runners_in_the_text_name_their_service() -> None:
+    text = "".join(one.read_text() for one in DOCUMENTS)
+    spans = re.findall(r"`(kip30 run [^`]* -- [^`]*)`", text)
+    assert spans
+    assert [one for one in spans if "--service" not in one] == []
+
+
 def cells(text: str) -> Iterator[str]:
     """Yield the cells of all tables of *text*; lines in fences are no tables."""
     is_in_fence = False
