@@ -238,6 +238,17 @@ class Storage(Handle, Generic[T]):
         """
         return self._pages(self._listable(namespace))
 
+    def last_write(self, key: str) -> tuple[Version, str] | None:
+        """Return version and nonce of *key*, or None if there is none. For the library.
+
+        A copy of the key in another store may have its version, and has another nonce.
+
+        Raises:
+            UnavailableError: The store did not answer by the operation timeout.
+        """
+        entry = self._store.wait(self._read([key]))[0]
+        return None if entry is None else (entry.version, entry.nonce)
+
     # -- what `kip30.aio` shares: requests and answers, without the waiting in between
 
     def _read(self, keys: Sequence[str]) -> Future[_Entries]:

@@ -3,7 +3,8 @@
 The stores' own ways do not do: ZooKeeper's is off by default, etcd's and Consul's end the key of a
 writer that does not renew, and Cassandra's ends it without an event, so that no listener would be
 notified. A sweep deletes like any client. It deletes a key only at the version that the record has,
-so a key that was written again, without a time to live, stays.
+so a key that was written again, without a time to live, stays. A store into which both were copied
+may have given that version to another value, so the record has the nonce of the write as well.
 
 The record of a key is in `RECORDS`, under the SHA-256 of its name: a name may be too long to be a
 part of another one.
@@ -47,11 +48,13 @@ class KeyExpiry(NamedTuple):
     Attributes:
         key: The key.
         version: The only version of it that ends.
+        nonce: That of the write that has made this version, which no copy of the key has.
         until: When, in seconds since 1970.
     """
 
     key: str
     version: Version
+    nonce: str
     until: float
 
 
@@ -105,9 +108,11 @@ def set_for(
             f"a time to live of {ttl_seconds:g} s is not possible: give up to 10 years"
         )
     version = storage.set(key, value, fence=fence)
-    expiry = KeyExpiry(key, version, time.time() + ttl_seconds)
+    until = time.time() + ttl_seconds
     try:
-        _note(storage, expiry)
+        written = storage.last_write(key)
+        if written is not None and written[0] == version:
+            _note(storage, KeyExpiry(key, *written, until))
     except Kip30Error as error:
         raise OutcomeUnknownError(
             f"{key!r} was written, with version {version}, and may stay for ever: its time to live"
@@ -173,10 +178,8 @@ def sweep_keys(config: Configuration, storage: Storage[bytes], *, dry_run: bool 
     for expiry, version in due:
         name = expiry.key
         try:
-            was_there = (
-                _is_there(storage, expiry)
-                if dry_run
-                else _delete(storage, expiry.key, expiry.version)
+            was_there = _is_there(storage, expiry) and (
+                dry_run or _delete(storage, name, expiry.version)
             )
             deleted += was_there
             changed += not was_there
@@ -191,8 +194,7 @@ def sweep_keys(config: Configuration, storage: Storage[bytes], *, dry_run: bool 
 
 
 def _is_there(storage: Storage[bytes], expiry: KeyExpiry) -> bool:
-    found = storage.get(expiry.key)
-    return found is not None and found.version == expiry.version
+    return storage.last_write(expiry.key) == (expiry.version, expiry.nonce)
 
 
 def _delete(storage: Storage[bytes], key: str, version: Version) -> bool:
@@ -212,6 +214,7 @@ def _encode(expiry: KeyExpiry) -> bytes:
         "format": _FORMAT,
         "key": expiry.key,
         "version": str(expiry.version),
+        "nonce": expiry.nonce,
         "until": expiry.until,
     }
     return json.dumps(fields).encode()
@@ -228,4 +231,5 @@ def _decode(record: StoredKey) -> KeyExpiry:
     key = text(fields["key"])
     if _record_key(key) != record.key:
         raise ValueError(f"it is the record of another key, {key!r:.60}")
-    return KeyExpiry(key, parse_version(text(fields["version"])), seconds(fields["until"]))
+    version, nonce = parse_version(text(fields["version"])), text(fields["nonce"])
+    return KeyExpiry(key, version, nonce, seconds(fields["until"]))

@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +119,21 @@ def test_a_record_from_another_store_does_not_keep_a_time_from_being_noted(
     storage.set(record, json.dumps(fields).encode())
     set_for(storage, "k", b"x", OVER)
     assert swept(shell) == [1, 0, 0, 0]
+
+
+def test_a_copy_with_the_version_of_a_key_that_ends_stays(shell: Shell, tmp_path: Path) -> None:
+    """A new store gives the same versions to other values."""
+    shell("kv", "set", "k", "brief", "--ttl", BRIEF)
+    version = shell("kv", "get", "k", "-o", "json")
+    shell("kv", "set", "k", "lasting")
+    exported = tmp_path / "exported"
+    exported.write_text(shell("kv", "export", "--all").stdout)
+    copy = ("--set", f"plugin.embedded.directory={tmp_path / 'copy'}")
+    assert shell("kv", "import", str(exported), *copy).exit_code == Status.OK
+    copied = shell("kv", "get", "k", "-o", "json", *copy)
+    assert json.loads(copied.stdout)["version"] == json.loads(version.stdout)["version"]
+    assert shell("kv", "sweep", *copy).stdout.split() == ["0", "0", "1", "0"]
+    assert shell("kv", "get", "k", *copy).stdout == "lasting"
 
 
 def test_the_end_of_a_key_is_an_event_like_any_other_deletion(

@@ -47,6 +47,7 @@ OTHERWISE = {
         **_WORK,
         **_STEP_DOWN,
     },
+    Storage: {"last_write": "for the library"},
     Grip: {"lost": "set on each object", "begin_release": "for the library", **_BLOCK},
     FencedGrip: {"lost": "set on each object", "begin_release": "for the library", **_BLOCK},
 }
