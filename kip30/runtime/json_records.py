@@ -37,7 +37,7 @@ def fields_of(data: bytes, record_format: int) -> Mapping[str, Any]:
 
 def whole(field: object) -> int:
     """Return *field* if it is a whole number; else raise `TypeError`."""
-    if not isinstance(field, int):
+    if isinstance(field, bool) or not isinstance(field, int):
         raise TypeError(f"{field!r:.60} is no whole number")
     return field
 
@@ -51,6 +51,6 @@ def text(field: object) -> str:
 
 def seconds(field: object) -> float:
     """Return *field* if it is a finite number; else raise `TypeError`."""
-    if not isinstance(field, int | float) or not math.isfinite(field):
+    if isinstance(field, bool) or not isinstance(field, int | float) or not math.isfinite(field):
         raise TypeError(f"{field!r:.60} is no number of seconds")
     return float(field)

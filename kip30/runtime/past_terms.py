@@ -7,11 +7,11 @@ that was killed may have no end of its own; the next leader notes it in its plac
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from kip30.errors import StoreError
 from kip30.names import Key
-from kip30.runtime.json_records import UNREADABLE, fields_of, record_key, seconds
+from kip30.runtime.json_records import UNREADABLE, fields_of, record_key, seconds, text, whole
 
 KEPT = 20
 """Number of terms that a record keeps."""
@@ -95,7 +95,10 @@ def decode_past_terms(service: str, data: bytes) -> tuple[PastTerm, ...]:
         StoreError: *data* is no such record.
     """
     try:
-        return tuple(map(_term, fields_of(data, _FORMAT)["terms"]))
+        found = fields_of(data, _FORMAT)["terms"]
+        if not isinstance(found, list):
+            raise TypeError("its terms are no list")
+        return tuple(map(_term, cast("Sequence[Mapping[str, Any]]", found)))
     except UNREADABLE as error:
         raise StoreError(
             f"the past terms of {service!r} cannot be read, and no term is noted: {error!r:.200}:"
@@ -106,10 +109,10 @@ def decode_past_terms(service: str, data: bytes) -> tuple[PastTerm, ...]:
 def _term(fields: Mapping[str, Any]) -> PastTerm:
     until = fields["until"]
     return PastTerm(
-        str(fields["id"]),
-        int(fields["epoch"]),
-        str(fields["candidate"]),
+        text(fields["id"]),
+        whole(fields["epoch"]),
+        text(fields["candidate"]),
         seconds(fields["since"]),
         None if until is None else seconds(until),
-        str(fields["ended"]),
+        text(fields["ended"]),
     )

@@ -27,6 +27,11 @@ def term(epoch: int, **others: Any) -> PastTerm:
     return PastTerm(f"n{epoch}", epoch, "a", float(epoch))._replace(**others)
 
 
+def damaged(**fields: Any) -> bytes:
+    """Return a record with one term, some *fields* of which no leader would have written."""
+    return json.dumps({"format": 1, "terms": [{**term(1)._asdict(), **fields}]}).encode()
+
+
 def ended(epoch: int, until: float | None = None) -> PastTerm:
     return term(epoch, until=epoch + 0.5 if until is None else until, ended="resigned")
 
@@ -98,11 +103,17 @@ def test_the_beginning_of_a_term_that_lasts_is_known() -> None:
         b'{"format": 1, "terms": 7}',
         b'{"format": 1, "terms": [7]}',
         b'{"format": 1, "terms": [{}]}',
-        json.dumps({"format": 1, "terms": [term(1, since=math.nan)._asdict()]}).encode(),
-        json.dumps({"format": 1, "terms": [{**term(1)._asdict(), "epoch": "x"}]}).encode(),
+        damaged(since=math.nan),
+        b'{"format": 1, "terms": {}}',
+        damaged(epoch="7"),
+        damaged(epoch=1.5),
+        damaged(epoch=True),
+        damaged(since=False),
+        damaged(candidate=None),
+        damaged(ended=["lost"]),
         b"[" * 100_000,
     ],
-    ids=range(10),
+    ids=range(16),
 )
 def test_a_damaged_record_is_an_error(data: bytes) -> None:
     with pytest.raises(StoreError, match="past terms of 's' cannot be read"):
