@@ -22,7 +22,7 @@ from kip30.config import (
 )
 from kip30.driver import Backend, Capability, Context
 from kip30.driver.clock import Clock, SystemClock
-from kip30.driver.kit import fork_safety
+from kip30.driver.kit import descriptor_limit, fork_safety
 from kip30.driver.scanning import ScanDriver, View
 from kip30.errors import ConfigError, DefiniteError, UnsupportedError, UsageError
 from kip30.names import check_id
@@ -111,7 +111,10 @@ def resolve(
 
     Raises:
         ConfigError: A setting is wrong; the message names it.
+        StoreError: This process has too few file descriptors left to open a store.
     """
+    # Else any import or file fails, with an error that names that file and not the limit.
+    descriptor_limit.require()
     properties = config if isinstance(config, Properties) else load(config)
     common = build(CommonSettings, properties)
     context = _context(common, clock or SystemClock())
@@ -158,7 +161,10 @@ def check(config: Configuration = None, *, load_plugins: bool = False) -> Checke
 
     Raises:
         ConfigError: A setting is wrong; the message names it.
+        StoreError: This process has too few file descriptors left to open a store.
     """
+    # Else any import or file fails, with an error that names that file and not the limit.
+    descriptor_limit.require()
     properties = config if isinstance(config, Properties) else load(config)
     try:
         choice = resolve(properties, load_plugins=load_plugins).choice
@@ -212,7 +218,10 @@ def store_place(config: Configuration = None) -> StorePlace:
 
     Raises:
         ConfigError: A setting is wrong; the message names it.
+        StoreError: This process has too few file descriptors left to open a store.
     """
+    # Else any import or file fails, with an error that names that file and not the limit.
+    descriptor_limit.require()
     properties = config if isinstance(config, Properties) else load(config)
     choice = resolve(properties).choice
     settings_class = choice.backend.settings_class

@@ -2,10 +2,10 @@
 
 import errno
 import os
-import resource
 import sqlite3
 from pathlib import Path
 
+from kip30.driver.kit import descriptor_limit
 from kip30.errors import (
     ClosedError,
     Kip30Error,
@@ -110,18 +110,9 @@ def _translated(error: sqlite3.Error | OSError, file: Path) -> Kip30Error:
 
 def _shortage(error: sqlite3.Error | OSError) -> str:
     """Return which limit on open files was met; SQLite only knows that it cannot open a file."""
-    number = error.errno if isinstance(error, OSError) else None
-    if isinstance(error, sqlite3.Error) and _code(error) in _SYMPTOMS:
-        try:
-            os.close(os.open(os.devnull, os.O_RDONLY))
-        except OSError as refusal:
-            number = refusal.errno
-    if number == errno.EMFILE:
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return f"this process has no file descriptor left of its {most}: raise `ulimit -n`"
-    if number == errno.ENFILE:
-        return "this system has no file descriptor left: see fs.file-max"
-    return ""
+    if isinstance(error, OSError):
+        return descriptor_limit.named(error)
+    return descriptor_limit.shortage() if _code(error) in _SYMPTOMS else ""
 
 
 def _may_be_the_file_systems(error: sqlite3.Error | OSError) -> bool:

@@ -12,6 +12,8 @@ import pytest
 from kip30 import PluginLocator, SessionLost
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, time_scale
+from tests.unit.clients import PATIENT
+from tests.unit.stores.descriptor_limit import expect_named_limit
 
 # Opens a store, uses up all descriptors, and prints the error of a write of a new thread, which
 # needs a connection of its own.
@@ -77,4 +79,9 @@ def test_a_lack_of_descriptors_is_named(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert "no file descriptor left of its 64: raise `ulimit -n`" in told.stdout
+    assert "too few file descriptors left of its 64: raise `ulimit -n`" in told.stdout
+
+
+@pytest.mark.medium
+def test_a_store_that_is_opened_without_descriptors_names_that(tmp_path: Path) -> None:
+    expect_named_limit({**settings(tmp_path), **PATIENT})

@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 
 from kip30.config.tls import Signature, TlsFiles
 from kip30.driver.kit.thread_start import start_eventually
-from kip30.errors import ConfigError
+from kip30.errors import ConfigError, StoreError
 from kip30_backends.etcd.client.messages import MESSAGES, WatchAnswer
 from kip30_backends.etcd.client.private_grpc import GRPC
 from kip30_backends.etcd.errors import Failure
@@ -310,6 +310,7 @@ def channels(settings: EtcdSettings) -> list[Channel]:
 
     Raises:
         ConfigError: A file of *settings* cannot be used.
+        StoreError: This process has too few file descriptors left.
     """
     servers = [str(address) for address in settings.endpoints]
     if not settings.secure:
@@ -344,7 +345,7 @@ class _Successor:
             return None
         try:
             return _encrypted(self._server, self._files)
-        except ConfigError as error:
+        except (ConfigError, StoreError) as error:
             if signature != self._refused:
                 log.warning("the former certificates stay in use: %s", str(error))
             self._refused = signature

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from typing_extensions import override
 
-from kip30.driver.kit import fork_safety
+from kip30.driver.kit import descriptor_limit, fork_safety
 from kip30.errors import LifecycleError
 
 _PACKAGE = "grpc"
@@ -78,15 +78,18 @@ class GrpcLibrary:
 
         Raises:
             LifecycleError: This is a forked child, and gRPC cannot be loaded in it.
+            StoreError: This process has too few descriptors left, with which gRPC would abort it.
         """
+        descriptor_limit.require()
         return self._own().channels.Channel(server, options, None, None)
 
     def secure_channel(self, server: str, credentials: Any, options: Options) -> Any:
         """Return a channel with *credentials*, which must come from `ssl_credentials`.
 
         Raises:
-            LifecycleError: See `plain_channel`.
+            LifecycleError, StoreError: See `plain_channel`.
         """
+        descriptor_limit.require()
         of_core = credentials._credentials  # noqa: SLF001  as gRPC's own function does it
         return self._own().channels.Channel(server, options, of_core, None)
 

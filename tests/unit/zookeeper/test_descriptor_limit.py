@@ -1,0 +1,5 @@
+from tests.unit.stores.descriptor_limit import DescriptorLimitCases
+
+
+class TestDescriptorLimit(DescriptorLimitCases):
+    pass
