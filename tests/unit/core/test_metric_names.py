@@ -8,21 +8,22 @@ import pytest
 from kip30.metrics.definitions import DEFINITIONS
 from kip30.metrics.opentelemetry import name_of, unit_of
 from kip30_conformance.suites.metrics import PROMISED
-from tests.snippets import snippets
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
+RULES = DOCUMENT.parent / "examples" / "alerts.yaml"
 ROW = re.compile(r"^\| `(kip30_\w+)` \| (\w+) \| (.*?) ?\|", re.MULTILINE)
 NAME = re.compile(r"\bkip30_\w+")
 SELECTED = re.compile(r"\b(kip30_\w+)\{([^}]*)\}")
 GROUPED = re.compile(r"by \(([^)]*)\)")
 PARTS = re.compile(r"_(bucket|sum|count)$")
 ALWAYS = {"store", "le"}
+OF_TARGETS = {"instance"}
+"""Labels that Prometheus adds to each sample."""
 
 
 @pytest.fixture(scope="module")
 def alerts() -> str:
-    (found,) = [one.text for one in snippets(DOCUMENT) if one.language == "yaml"]
-    return found
+    return RULES.read_text()
 
 
 def _family(name: str) -> str:
@@ -64,6 +65,26 @@ def test_each_label_of_an_alert_exists(alerts: str) -> None:
         for grouped in GROUPED.findall(rule):
             names = {one.strip() for one in grouped.split(",")}
             assert all(names <= labels[name] for name in used), rule
+
+
+def test_each_label_of_an_annotation_is_of_its_alert(alerts: str) -> None:
+    labels = {one.name: {*one.labels, *ALWAYS} for one in DEFINITIONS}
+    shown = 0
+    for rule in re.split(r"- alert: ", alerts)[1:]:
+        grouped = {one.strip() for names in GROUPED.findall(rule) for one in names.split(",")}
+        (family,) = {_family(name) for name in NAME.findall(rule.partition("and ")[0])} - {
+            "kip30_paused"
+        }
+        known = grouped or labels[family] | OF_TARGETS
+        found = set(re.findall(r"\$labels\.(\w+)", rule))
+        assert found <= known, rule
+        shown += len(found)
+    assert shown > 6
+
+
+def test_the_page_lists_the_alerts(alerts: str) -> None:
+    listed = re.findall(r"^\| `([A-Z]\w+)` \|", DOCUMENT.read_text(), re.MULTILINE)
+    assert listed == re.findall(r"- alert: (\w+)", alerts)
 
 
 def test_names_follow_the_conventions_of_prometheus() -> None:
