@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from kip30.driver.closeable import Closeable
 from kip30.driver.records import Version
-from kip30.errors import UsageError
+from kip30.errors import UnsupportedError, UsageError
 from kip30.names import check_namespace, escape
 
 
@@ -265,6 +265,21 @@ class ScanDriver(Closeable):
     @abstractmethod
     def position(self) -> Position:
         """Return a moment after every write that was acknowledged before this call."""
+
+    def turn_to(self, view: View, at: Position) -> Position:
+        """Read *view* from now on, over the same connections, and return a moment of it.
+
+        It is *at*, the last position that was taken, where that is a moment of all views of the
+        store; otherwise a new one. Spans and positions of the former view end.
+
+        The default is for a store that needs a scanner for each view.
+
+        Raises:
+            UnsupportedError: The store cannot do this, or does not offer the view. The former view
+                stays.
+        """
+        del at
+        raise UnsupportedError(f"one scanner reads no second view: open another one for {view}")
 
     @abstractmethod
     def plan(self, at: Position, rows: int) -> Iterator[Span]:

@@ -1,14 +1,17 @@
 """The services and groups of a store, from one scan of all members, leaders and epochs."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kip30.names import INTERNAL, unescape
 from kip30.operations.scanned_pages import pages_of
 from kip30.runtime.candidate_line import line_group, service_of_line
 from kip30.runtime.resolution import Configuration
-from kip30.scanning import Layout, Rejected, View
+from kip30.scanning import Layout, Page, Rejected, View
+
+CLAIMS = View(layout=Layout.CLAIMS)
+"""All members, leaders and epochs."""
 
 
 class ServiceStatus(NamedTuple):
@@ -64,11 +67,16 @@ def read_directory(config: Configuration = None, *, internal: bool = False) -> D
         AuthenticationError: The store does not allow this reading.
         StoreError: The store cannot be read as it is.
     """
+    return directory_of(pages_of(config, CLAIMS), internal=internal)
+
+
+def directory_of(pages: Iterable[Page], *, internal: bool = False) -> Directory:
+    """Return what *pages* of the view `CLAIMS` show; *internal* as for `read_directory`."""
     leaders = dict[str, tuple[str, int | None]]()
     epochs = dict[str, int]()
     members = Counter[str]()
     unreadable = list[Rejected]()
-    for page in pages_of(config, View(layout=Layout.CLAIMS)):
+    for page in pages:
         unreadable += page.rejected
         for key, version in zip(page.keys, page.majors, strict=True):
             kind, *names = key.decode().split("/")

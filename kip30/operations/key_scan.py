@@ -1,13 +1,13 @@
 """All keys of a namespace and of those below it, with their values and versions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kip30.driver.records import Version
 from kip30.names import INTERNAL
 from kip30.operations.scanned_pages import pages_of
 from kip30.runtime.resolution import Configuration
-from kip30.scanning import Rejected, View
+from kip30.scanning import Page, Rejected, View
 
 
 class StoredKey(NamedTuple):
@@ -45,9 +45,19 @@ class KeyScan:
 
     def __iter__(self) -> Iterator[StoredKey]:
         """Yield the keys in the store's order; `kip30.scanning.scanner` says what raises."""
-        for page in pages_of(self._config, self._view):
-            self.unreadable += page.rejected
-            columns = zip(page.keys, page.data, page.majors, page.minors, strict=True)
-            for key, data, major, minor in columns:
-                if not (self._hidden and key.startswith(self._hidden)):
-                    yield StoredKey(key.decode(), data or b"", Version(major, minor))
+        yield from keys_of(pages_of(self._config, self._view), self.unreadable, self._hidden)
+
+
+def keys_of(
+    pages: Iterable[Page], unreadable: list[Rejected], hidden: bytes = b""
+) -> Iterator[StoredKey]:
+    """Yield the keys of *pages*, without those that begin with *hidden*, if that is not empty.
+
+    What cannot be read is added to *unreadable*.
+    """
+    for page in pages:
+        unreadable += page.rejected
+        columns = zip(page.keys, page.data, page.majors, page.minors, strict=True)
+        for key, data, major, minor in columns:
+            if not (hidden and key.startswith(hidden)):
+                yield StoredKey(key.decode(), data or b"", Version(major, minor))

@@ -8,13 +8,14 @@ from typing import NamedTuple
 from kip30.config import Properties, load
 from kip30.errors import Kip30Error, StoreError
 from kip30.names import INTERNAL, unescape
-from kip30.operations.directory import GroupStatus, ServiceStatus, read_directory
-from kip30.operations.key_scan import KeyScan, StoredKey
+from kip30.operations.directory import CLAIMS, GroupStatus, ServiceStatus, directory_of
+from kip30.operations.key_scan import StoredKey, keys_of
+from kip30.operations.scanned_pages import StoreScan
 from kip30.operations.service_terms import began_at
 from kip30.runtime import directives, past_terms
 from kip30.runtime.directives import Directives
 from kip30.runtime.resolution import Configuration, resolve, store_place
-from kip30.scanning import Rejected
+from kip30.scanning import Rejected, View
 
 MOST_UNREADABLE = 10
 """Number of records that cannot be read and are shown one by one."""
@@ -124,15 +125,20 @@ class OverviewReader:
         Raises:
             Kip30Error: As `read_directory`.
         """
-        began = time.monotonic()
         try:
-            found = read_directory(self._properties, internal=True)
+            with StoreScan(self._properties) as scan:
+                return self._look(scan)
         except Kip30Error:
             self._vacancies.forget()
             raise
-        ended = time.monotonic()
+
+    def _look(self, scan: StoreScan) -> Overview:
+        began = time.monotonic()
+        found = directory_of(scan.pages(CLAIMS), internal=True)
         unreadable = list(found.unreadable)
-        standing = self._read_directives(unreadable)
+        standing = _read_directives(scan, unreadable)
+        since = _read_since(scan, found.services, unreadable) if self._with_terms else {}
+        ended = time.monotonic()
         vacant = [
             one
             for one in found.services
@@ -151,7 +157,7 @@ class OverviewReader:
             self._vacancies.note(vacant, began, ended),
             unreadable,
             self.session_timeout_seconds,
-            self._read_since(found.services, unreadable) if self._with_terms else {},
+            since,
         )
 
     def forget_vacancies(self) -> None:
@@ -160,50 +166,6 @@ class OverviewReader:
         For a reader that has not looked for long, so that elections may have taken place unseen.
         """
         self._vacancies.forget()
-
-    def _read_directives(self, unreadable: list[Rejected]) -> dict[str, Directives]:
-        """Return the directives that have an effect; add to *unreadable* what cannot be read."""
-        standing = dict[str, Directives]()
-        for service, one in self._records(directives.NAMESPACE, unreadable):
-            try:
-                found = directives.decode_directives(service, one.value)
-            except StoreError as error:
-                unreadable.append(Rejected(one.key.encode(), str(error)))
-                continue
-            now, pause, step_down = time.time(), found.pause, found.step_down
-            found = found._replace(
-                pause=None if pause is None or pause.is_over(now) else pause,
-                step_down=None if step_down is None or step_down.is_over(now) else step_down,
-            )
-            if found.pause is not None or found.step_down is not None:
-                standing[service] = found
-        return standing
-
-    def _read_since(
-        self, services: Iterable[ServiceStatus], unreadable: list[Rejected]
-    ) -> dict[str, float]:
-        epochs = {one.service: one.epoch for one in services if one.leader is not None}
-        since = dict[str, float]()
-        for service, one in self._records(past_terms.NAMESPACE, unreadable):
-            epoch = epochs.get(service)
-            try:
-                terms = past_terms.decode_past_terms(service, one.value)
-            except StoreError as error:
-                unreadable.append(Rejected(one.key.encode(), str(error)))
-                continue
-            began = None if epoch is None else began_at(terms, epoch)
-            if began is not None:
-                since[service] = began
-        return since
-
-    def _records(
-        self, namespace: str, unreadable: list[Rejected]
-    ) -> Iterator[tuple[str, StoredKey]]:
-        """Yield each record of *namespace* with its service; add to *unreadable* the others."""
-        scan = KeyScan(self._properties, namespace)
-        for one in scan:
-            yield unescape(one.key.rpartition("/")[2]), one
-        unreadable += scan.unreadable
 
     def read_when_decided(self) -> Overview:
         """Wait until the vacancies of the last look are over or lasting, and read.
@@ -216,6 +178,51 @@ class OverviewReader:
         while (left := self._vacancies.decided_at() - time.monotonic()) > 0:
             time.sleep(left)
         return self.read()
+
+
+def _read_directives(scan: StoreScan, unreadable: list[Rejected]) -> dict[str, Directives]:
+    """Return the directives that have an effect; add to *unreadable* what cannot be read."""
+    standing = dict[str, Directives]()
+    for service, one in _records(scan, directives.NAMESPACE, unreadable):
+        try:
+            found = directives.decode_directives(service, one.value)
+        except StoreError as error:
+            unreadable.append(Rejected(one.key.encode(), str(error)))
+            continue
+        now, pause, step_down = time.time(), found.pause, found.step_down
+        found = found._replace(
+            pause=None if pause is None or pause.is_over(now) else pause,
+            step_down=None if step_down is None or step_down.is_over(now) else step_down,
+        )
+        if found.pause is not None or found.step_down is not None:
+            standing[service] = found
+    return standing
+
+
+def _read_since(
+    scan: StoreScan, services: Iterable[ServiceStatus], unreadable: list[Rejected]
+) -> dict[str, float]:
+    epochs = {one.service: one.epoch for one in services if one.leader is not None}
+    since = dict[str, float]()
+    for service, one in _records(scan, past_terms.NAMESPACE, unreadable):
+        epoch = epochs.get(service)
+        try:
+            terms = past_terms.decode_past_terms(service, one.value)
+        except StoreError as error:
+            unreadable.append(Rejected(one.key.encode(), str(error)))
+            continue
+        began = None if epoch is None else began_at(terms, epoch)
+        if began is not None:
+            since[service] = began
+    return since
+
+
+def _records(
+    scan: StoreScan, namespace: str, unreadable: list[Rejected]
+) -> Iterator[tuple[str, StoredKey]]:
+    """Yield each record of *namespace* with its service; add to *unreadable* the others."""
+    for one in keys_of(scan.pages(View(under=namespace)), unreadable):
+        yield unescape(one.key.rpartition("/")[2]), one
 
 
 class VacancyTimes:

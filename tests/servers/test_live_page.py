@@ -7,8 +7,10 @@ from contextlib import closing
 import pytest
 
 from kip30 import PluginLocator
-from kip30.config import load
-from kip30.operations import pause_service
+from kip30.config import Properties, load
+from kip30.driver.scanning import ScanDriver, View
+from kip30.operations import OverviewReader, pause_service
+from kip30.runtime.resolution import Resolved
 from kip30.serving.live_overview import LiveOverview
 from kip30.serving.store_details import StoreDetails
 from kip30_conformance.polling import eventually, time_scale
@@ -21,16 +23,39 @@ SERVICE = "s\u202e/x"
 PERIOD_SECONDS = 0.1
 
 
-@pytest.mark.parametrize("store", EACH_STORE)
-def test_everything_is_shown(store: str, shared_server: Callable[[str], Ensemble]) -> None:
-    config = load(
+@pytest.fixture(params=EACH_STORE)
+def config(request: pytest.FixtureRequest, shared_server: Callable[[str], Ensemble]) -> Properties:
+    return load(
         {
-            **shared_server(store).settings(),
+            **shared_server(request.param).settings(),
             **PATIENT,
             "plugin.namespace": unused_namespace(),
             "plugin.operations": "true",
         }
     )
+
+
+def test_a_look_opens_the_store_once(config: Properties, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = list[View]()
+    scanner = Resolved.scanner
+
+    def count(resolved: Resolved, view: View) -> ScanDriver:
+        opened.append(view)
+        return scanner(resolved, view)
+
+    monkeypatch.setattr(Resolved, "scanner", count)
+    reader = OverviewReader(config, with_terms=True)
+    with PluginLocator().startup(config) as locator:
+        locator.leader_election(SERVICE).nominate("host-1", "")
+        pause_service(locator, "paused", reason="upgrade")
+        eventually(lambda: reader.read().since)
+        opened.clear()
+        found = reader.read()
+    assert len(opened) == 1
+    assert (found.paused, [*found.since]) == (["paused"], [SERVICE])
+
+
+def test_everything_is_shown(config: Properties) -> None:
     details = StoreDetails(config)
     with (
         PluginLocator().startup(config) as one,

@@ -310,9 +310,7 @@ class CassandraScanner(ScanDriver):
                 view is of `Layout.RAW`, and its table is not there or has other columns.
             UnavailableError: No node answered in the connect timeout.
         """
-        self._view = view
-        self._tables = [view.under or DEFAULT] if _is_raw(view) else tables_of(view)
-        self._opened: _Opened | None = None
+        self._choose(view)
         self._closed = False
         self._calls = ScanCalls(context, settings)
         try:
@@ -334,6 +332,12 @@ class CassandraScanner(ScanDriver):
         settled = self._calls.settled()
         at = max(time.time_ns() // _MICROSECONDS, opened.reading.newest())
         return Position(opened.store, f"{at}/{settled}")
+
+    @override
+    def turn_to(self, view: View, at: Position) -> Position:
+        """Return a new position: one is of the tables that its view reads."""
+        self._choose(view)
+        return self.position()
 
     @override
     def plan(self, at: Position, rows: int) -> Iterator[Span]:
@@ -361,6 +365,11 @@ class CassandraScanner(ScanDriver):
     def close(self) -> None:
         self._closed = True
         self._calls.close()
+
+    def _choose(self, view: View) -> None:
+        self._tables = [view.under or DEFAULT] if _is_raw(view) else tables_of(view)
+        self._view = view
+        self._opened: _Opened | None = None
 
     @contextmanager
     def _reading(self, at: Position) -> Generator[_Reading]:

@@ -171,6 +171,7 @@ class ConsulScanner(ScanDriver):
             AuthenticationError: The cluster wants another token or certificate.
             UnavailableError: No server answered in the connect timeout.
         """
+        self._namespace = context.namespace
         self._reading = reading_of(context.namespace, view)
         self._probe = f"{_safe(self._reading.place)}{_PROBE}"
         self._store = _identity(settings)
@@ -179,6 +180,11 @@ class ConsulScanner(ScanDriver):
     @override
     def position(self) -> Position:
         return Position(self._store, str(self._index()))
+
+    @override
+    def turn_to(self, view: View, at: Position) -> Position:
+        self._reading = reading_of(self._namespace, view)
+        return at
 
     @override
     def plan(self, at: Position, rows: int) -> Iterator[Span]:

@@ -209,8 +209,7 @@ class EmbeddedScanner(ScanDriver):
             UnsupportedError: The view is of `Layout.RAW`, or there is no Python to start.
         """
         interpreter()  # before anything is made
-        if view.layout is Layout.RAW:
-            raise UnsupportedError("the embedded store holds nothing that kip30 did not write")
+        _check_layout(view)
         self._context = context
         self._view = view
         self._file = _existing(settings.directory)
@@ -243,6 +242,12 @@ class EmbeddedScanner(ScanDriver):
         if self._is_private and self._newest and self._newest[1] != at:
             path_of(self._directory, int(self._newest[1].at)).unlink(missing_ok=True)
         self._newest = seen, at
+        return at
+
+    @override
+    def turn_to(self, view: View, at: Position) -> Position:
+        _check_layout(view)
+        self._view = view
         return at
 
     @override
@@ -332,6 +337,11 @@ class EmbeddedScanner(ScanDriver):
         """Return the number of the namespace, or -1 for one that was never used."""
         row = _row(copy, _ROOT, (self._context.namespace.encode(),))
         return -1 if row is None else int(row[0])
+
+
+def _check_layout(view: View) -> None:
+    if view.layout is Layout.RAW:
+        raise UnsupportedError("the embedded store holds nothing that kip30 did not write")
 
 
 def _rows(copy: sqlite3.Connection, query: str, values: Sequence[Any] = ()) -> list[Any]:

@@ -214,6 +214,7 @@ class EtcdScanner(ScanDriver):
             UnsupportedError: The connection is borrowed, and this is a forked child.
         """
         self._view = view
+        self._namespace = context.namespace
         self._reading: ScanView = reading(context.namespace, view)
         # Feeds of iterators under way. `close` ends them from another thread.
         self._streams: set[ChangeStream] = set()
@@ -221,7 +222,7 @@ class EtcdScanner(ScanDriver):
         resources = self._resources = Resources(context, settings, reads=self._reading.prefix)
         self._drop = close_when_dropped(self, resources.drop)
         try:
-            self.completeness = Completeness.EVERY_CHANGE if self._keeps_log() else None
+            self._note_log()
         except BaseException:
             self.close()
             raise
@@ -230,6 +231,13 @@ class EtcdScanner(ScanDriver):
     def position(self) -> Position:
         header = self._now()
         return Position(_identity(header), str(header.revision))
+
+    @override
+    def turn_to(self, view: View, at: Position) -> Position:
+        self._reading = reading(self._namespace, view)
+        self._view = view
+        self._note_log()
+        return at
 
     @override
     def plan(self, at: Position, rows: int) -> Iterator[Span]:
@@ -350,6 +358,9 @@ class EtcdScanner(ScanDriver):
                 f"revision {until.at} is not between {after.at} and {now.revision}, the last one"
             )
         return extent
+
+    def _note_log(self) -> None:
+        self.completeness = Completeness.EVERY_CHANGE if self._keeps_log() else None
 
     def _keeps_log(self) -> bool:
         if self._view.layout is Layout.CLAIMS:

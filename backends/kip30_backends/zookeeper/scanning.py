@@ -67,10 +67,9 @@ class ZookeeperScanner(ScanDriver):
             UnavailableError: No server answered within the connect timeout.
             AuthenticationError: The servers reject the credentials.
         """
-        if view.layout is not Layout.RAW:
-            check_not_reserved(context, settings)
-        self._layout = view.layout
-        self._nodes = nodes_of(view, settings.connect.chroot, context.namespace)
+        self._context = context
+        self._settings = settings
+        self._choose(view)
         self._store = _identity(settings.connect)
         self._pid = os.getpid()
         self._closed = False
@@ -82,6 +81,11 @@ class ZookeeperScanner(ScanDriver):
     def position(self) -> Position:
         self._check_open()
         return Position(self._store, str(self._reader_from(0).newest()))
+
+    @override
+    def turn_to(self, view: View, at: Position) -> Position:
+        self._choose(view)
+        return at
 
     @override
     def plan(self, at: Position, rows: int) -> Iterator[Span]:
@@ -123,6 +127,12 @@ class ZookeeperScanner(ScanDriver):
         self._listings.clear()
         self._drop.detach()
         self._resources.close()
+
+    def _choose(self, view: View) -> None:
+        if view.layout is not Layout.RAW:
+            check_not_reserved(self._context, self._settings)
+        self._nodes = nodes_of(view, self._settings.connect.chroot, self._context.namespace)
+        self._layout = view.layout
 
     def _check_open(self) -> None:
         if os.getpid() != self._pid:

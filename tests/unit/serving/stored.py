@@ -9,15 +9,20 @@ import pytest
 
 from kip30 import PluginLocator, UnavailableError
 from kip30.config import Properties, load
-from kip30.operations import read_directory
 from kip30.serving import live_overview
+from kip30_backends.embedded.scanning import EmbeddedScanner
 from kip30_conformance.polling import eventually
 
 PERIOD_SECONDS = 0.02
 
 
 class Looked:
-    """The embedded store of *config*, opened once for the test, with the looks at it."""
+    """The embedded store of *config*, opened once for the test, with the looks at it.
+
+    Attributes:
+        looks: How often it was opened to be scanned, once for each look.
+        error: What a look raises; None: nothing.
+    """
 
     def __init__(
         self, config: Properties, locator: PluginLocator, patch: pytest.MonkeyPatch
@@ -26,7 +31,7 @@ class Looked:
         self.locator = locator
         self.looks = 0
         self.error: Exception | None = None
-        patch.setattr("kip30.operations.overview.read_directory", self._look)
+        patch.setattr("kip30_backends.embedded.backend.EmbeddedScanner", self._open)
         # However slow they are, one follows the other.
         patch.setattr(live_overview, "_READ_SHARE", 1e6)
 
@@ -38,11 +43,11 @@ class Looked:
         least = self.looks + number
         eventually(lambda: self.looks >= least, what="the store is read again")
 
-    def _look(self, *args: Any, **named: Any) -> Any:
+    def _open(self, *args: Any) -> EmbeddedScanner:
         self.looks += 1
         if self.error is not None:
             raise self.error
-        return read_directory(*args, **named)
+        return EmbeddedScanner(*args)
 
 
 @contextmanager

@@ -12,10 +12,12 @@ import pytest
 
 from kip30 import UnavailableError
 from kip30.codecs import BYTES
+from kip30.driver.scanning import ScanDriver
 from kip30.operations import pause_service
 from kip30.runtime.directives import Directives, StepDown, directives_key, encode_directives
 from kip30.serving import live_overview
 from kip30.serving.live_overview import LiveOverview, changes
+from kip30_backends.embedded.scanning import EmbeddedScanner
 from kip30_conformance.polling import eventually
 
 from .stored import PERIOD_SECONDS, Looked
@@ -210,6 +212,20 @@ def test_many_readers_share_a_look(looked: Looked) -> None:
         for _ in range(10):
             live.read()
     assert looked.looks == 1
+
+
+def test_a_store_with_a_scanner_for_each_view_is_shown_alike(
+    looked: Looked, live: LiveOverview, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause_service(looked.locator, "paused", reason="upgrade")
+    looked.locator.leader_election("led").nominate("host-1", "")
+    eventually(lambda: live.read()["services"].get("led", {}).get("since") is not None)
+    shown = live.read()
+    monkeypatch.setattr(EmbeddedScanner, "turn_to", ScanDriver.turn_to)
+    looked.looks = 0
+    with LiveOverview(looked.config, 3600) as other:
+        assert other.read()["services"] == shown["services"]
+    assert looked.looks >= 3  # the other one may have looked, too
 
 
 def test_an_old_overview_is_not_shown(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
