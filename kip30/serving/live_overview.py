@@ -26,9 +26,11 @@ log: logging.Logger = logging.getLogger(__name__)
 COMMENT_SECONDS = 5.0
 """Silence after which a stream of events gets a comment, which finds a viewer that is gone."""
 
+MOST_LINES = 100
+"""The most lines of what wants attention; all viewers get them whenever one changes."""
+
 _READ_SHARE = 0.1
 """The part of the time that looks may take, so that a large store is read less often."""
-_LONGEST_PAUSE_SECONDS = 60.0
 _JOIN_SECONDS = 1.0
 _OUTAGE_SECONDS = 5.0
 """How long a reader waits for a look after one that failed. Prometheus waits for 10 s by default,
@@ -144,12 +146,10 @@ class LiveOverview(Closeable):
             began = time.monotonic()
             known = self._look(self._known)
             ended = time.monotonic()
-            share = min((ended - began) / _READ_SHARE, _LONGEST_PAUSE_SECONDS)
-            # A look that failed took time to wait for the store, and not to read it.
-            due_at = began + share if known["error"] is None else ended
+            failed = known["error"] is not None
             with self._changed:
                 self._record = self._known = known
-                self._due_at = max(due_at, began + self._period_seconds)
+                self._due_at = next_look(began, ended, self._period_seconds, failed=failed)
                 self._changed.notify_all()
 
     def _is_due(self) -> bool:
@@ -175,6 +175,15 @@ class LiveOverview(Closeable):
             log.exception("the overview was not read")
             text = f"unexpected {type(error).__name__}"
         return known if known["error"] == text else {**known, "error": text}
+
+
+def next_look(began: float, ended: float, period_seconds: float, *, failed: bool) -> float:
+    """Return when to look again after a look from *began* to *ended*, in seconds of the same clock.
+
+    A look that failed took time to wait for the store, and not to read it.
+    """
+    due_at = ended if failed else began + (ended - began) / _READ_SHARE
+    return max(due_at, began + period_seconds)
 
 
 def changes(before: OverviewRecord, after: OverviewRecord) -> dict[str, Any]:
@@ -223,9 +232,14 @@ def _shown(overview: Overview) -> dict[str, Any]:
         "read_ms": round(overview.read_seconds * 1000, 1),
         "services": {one.service: _service(one, overview) for one in services},
         "groups": {one.group: one.members for one in overview.groups},
-        "attention": list(overview.problems()),
+        "attention": _shortened(list(overview.problems())),
         "unreadable": len(overview.unreadable),
     }
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    left_out = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], f"{left_out} further lines"] if left_out > 0 else lines
 
 
 def _service(one: ServiceStatus, overview: Overview) -> dict[str, Any]:

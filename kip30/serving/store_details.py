@@ -24,7 +24,7 @@ from kip30.operations import (
 from kip30.runtime.candidate_line import LinePlace
 
 MOST_NAMES = 1000
-"""The most keys, namespaces or members in a record."""
+"""The most keys, namespaces, members or candidates in a record."""
 
 R = TypeVar("R")
 Record = Mapping[str, Any]
@@ -76,7 +76,8 @@ class StoreDetails:
         log = () if directed is None else directed.directives.log
         return {
             "service": name,
-            "line": None if line is None else list(map(_place, line)),
+            "line": None if line is None else list(map(_place, line[:MOST_NAMES])),
+            "more": max(0, len(line or ()) - MOST_NAMES),
             "terms": [one._asdict() for one in terms or ()],
             "directives": [one._asdict() for one in log],
             "problems": problems,
@@ -91,7 +92,7 @@ class StoreDetails:
             "group": name,
             "members": ids[:MOST_NAMES],
             "more": max(0, len(ids) - MOST_NAMES),
-            "unreadable": sorted(members.unreadable),
+            "unreadable": sorted(members.unreadable)[:MOST_NAMES],
         }
 
     def keys(self, namespace: str, beginning: str) -> Record:

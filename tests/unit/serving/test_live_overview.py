@@ -13,7 +13,7 @@ import pytest
 from kip30 import UnavailableError
 from kip30.codecs import BYTES
 from kip30.driver.scanning import ScanDriver
-from kip30.operations import pause_service
+from kip30.operations import OverviewReader, ServiceStatus, pause_service
 from kip30.runtime.directives import Directives, StepDown, directives_key, encode_directives
 from kip30.serving import live_overview
 from kip30.serving.live_overview import LiveOverview, changes
@@ -133,7 +133,6 @@ def test_the_end_of_an_outage_is_seen_however_long_a_failure_takes(
     looked: Looked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_overview, "_READ_SHARE", 1e-9)
-    monkeypatch.setattr(live_overview, "_LONGEST_PAUSE_SECONDS", 3600)
     looked.away()
     with LiveOverview(looked.config, PERIOD_SECONDS) as live:
         errors = changed(live, "error")
@@ -146,7 +145,6 @@ def test_a_store_that_is_large_is_read_less_often(
     looked: Looked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_overview, "_READ_SHARE", 1e-9)
-    monkeypatch.setattr(live_overview, "_LONGEST_PAUSE_SECONDS", 3600)
     with LiveOverview(looked.config, PERIOD_SECONDS) as live, closing(live.events()) as events:
         next(events)
         for number in range(100):
@@ -207,6 +205,14 @@ def test_without_viewers_the_store_is_asked_nothing(looked: Looked, live: LiveOv
         assert looked.looks <= before + 1  # one was under way
 
 
+@pytest.mark.parametrize("seconds", [0.5, 30, 600])
+def test_looks_take_a_tenth_of_the_time_at_most(seconds: float) -> None:
+    due_at = live_overview.next_look(1000, 1000 + seconds, 2, failed=False)
+    assert due_at == pytest.approx(1000 + 10 * seconds)
+    assert live_overview.next_look(1000, 1000.1, 2, failed=False) == 1002
+    assert live_overview.next_look(1000, 1000 + seconds, 2, failed=True) <= 1002 + seconds
+
+
 def test_many_readers_share_a_look(looked: Looked) -> None:
     with LiveOverview(looked.config, 3600) as live:
         for _ in range(10):
@@ -226,6 +232,15 @@ def test_a_store_with_a_scanner_for_each_view_is_shown_alike(
     with LiveOverview(looked.config, 3600) as other:
         assert other.read()["services"] == shown["services"]
     assert looked.looks >= 3  # the other one may have looked, too
+
+
+def test_a_crowd_without_leaders_is_cut_short(looked: Looked) -> None:
+    overview = OverviewReader(looked.config).read()
+    vacant = [ServiceStatus(f"s{number:05d}", None, None, 1) for number in range(10_000)]
+    shown = live_overview._shown(overview._replace(leaderless=vacant))["attention"]
+    assert len(shown) == live_overview.MOST_LINES + 1
+    assert shown[0].startswith("s00000 has had no leader")
+    assert shown[-1] == "9900 further lines"
 
 
 def test_an_old_overview_is_not_shown(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:

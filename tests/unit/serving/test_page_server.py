@@ -242,6 +242,18 @@ def test_a_group_has_its_members_without_their_data(page: Page) -> None:
     assert b"secret" not in got.body
 
 
+def test_crowds_are_cut_short(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_details, "MOST_NAMES", 2)
+    for group in ("workers", "kip30.candidates/s"):
+        crowd = page.looked.locator.group_membership(group, BYTES)
+        for number in range(5):
+            crowd.join(f"m{number}", b"[]")
+    shown = page.record("/api/group?name=workers")
+    assert (shown["members"], shown["more"]) == (["m0", "m1"], 3)
+    shown = page.record("/api/service?name=s")
+    assert ([one["id"] for one in shown["line"]], shown["more"]) == (["m0", "m1"], 3)
+
+
 def test_keys_are_listed_level_by_level(page: Page) -> None:
     storage = page.looked.locator.storage()
     for key in ("top", "a/b/c", "a/b/d", "a/e", "a//odd", "kip30.own/hidden"):
