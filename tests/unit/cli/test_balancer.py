@@ -4,10 +4,7 @@ import http.client
 import logging
 import os
 import random
-import shutil
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -21,8 +18,9 @@ import pytest
 
 from kip30_conformance.clients.process_stop import ProcessStop
 from kip30_conformance.polling import time_scale
+from tests.unit.haproxy import free_port, haproxy
 
-from .shell import PATIENCE_SECONDS, Shell, ended, eventually
+from .shell import PATIENCE_SECONDS, Shell, eventually
 from .test_run_listen import Listening, listening
 
 log = logging.getLogger(__name__)
@@ -131,12 +129,6 @@ class Web:
             self.written.append(Written(place, int(epoch)))
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
 class Machines:
     """The three runners, each with the port of its web server."""
 
@@ -211,17 +203,12 @@ class Machines:
 @contextmanager
 def balancing(shell: Shell, machines: Machines) -> Iterator[int]:
     """Run HAProxy, and yield its port."""
-    program = shutil.which("haproxy")
-    if program is None:
-        assert "CI" not in os.environ, "install HAProxy"
-        pytest.skip("HAProxy is not installed")
-    port, file = free_port(), shell.folder / "haproxy.cfg"
+    port = free_port()
     servers = [
         f"    server {one} 127.0.0.1:{machines.ports[one]} check port {machines.health[one]}\n"
         for one in CANDIDATES
     ]
-    file.write_text(CONFIGURATION.format(port=port) + "".join(servers))
-    with ended(subprocess.Popen([program, "-db", "-f", file], stderr=subprocess.DEVNULL)):
+    with haproxy(CONFIGURATION.format(port=port) + "".join(servers), shell.folder):
         yield port
 
 

@@ -1,0 +1,33 @@
+"""A real HAProxy, for tests; without it they are skipped, and fail in CI."""
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@contextmanager
+def haproxy(configuration: str, folder: Path) -> Iterator[None]:
+    """Run HAProxy with *configuration*, which is kept in *folder*."""
+    program = shutil.which("haproxy")
+    if program is None:
+        assert "CI" not in os.environ, "install HAProxy"
+        pytest.skip("HAProxy is not installed")
+    file = folder / "haproxy.cfg"
+    file.write_text(configuration)
+    with subprocess.Popen([program, "-db", "-f", file], stderr=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.kill()
