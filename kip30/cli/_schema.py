@@ -111,6 +111,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("groups", "number or null", "how many groups have members"),
         Field("members", "number or null", "how many members they have"),
         Field("paused", "list", "services that are paused, with or without a leader"),
+        Field("long_paused", "list", "those of them that were paused more than a day ago"),
         Field("leaderless", "list", "services without a leader though candidates wait"),
         Field("unreadable", "number or null", "how many records cannot be read"),
         Field("unreadable_keys", "list", "up to 10 of them, as they are in the store"),

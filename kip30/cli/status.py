@@ -37,9 +37,10 @@ def command(choice: StoreChoice, *, watching: bool, output: Output) -> int:
 
     That is the store and its place, how long the read took, the numbers of services, groups and
     members; and, as "attention", services in whose line candidates wait though no one has led
-    for a session timeout, and records that cannot be read. A service that is paused is shown as
-    such. If others have no leader, a second look follows after that time. Exits with 1 if
-    something wants attention, and 3 if the store does not answer.
+    for a session timeout, services that have been paused for longer than a day, and records
+    that cannot be read. A service that is paused is shown as such. If others have no leader, a
+    second look follows after that time. Exits with 1 if something wants attention, and 3 if the
+    store does not answer.
 
     A watch looks every 10 s, and every 30 s on Cassandra, where it reads whole tables. It shows
     that the store does not answer, and goes on. On Cassandra candidates form no line, so no
@@ -122,13 +123,15 @@ def _record(reader: OverviewReader, look: Overview | UnavailableError) -> dict[s
     record = {"at": time.time(), "store": reader.store, "place": reader.place or None}
     if isinstance(look, UnavailableError):
         unknown = ("read_ms", "services", "led", "groups", "members", "unreadable")
-        nothing: dict[str, Any] = {"paused": [], "leaderless": [], "unreadable_keys": []}
+        empty = ("paused", "long_paused", "leaderless", "unreadable_keys")
+        nothing: dict[str, Any] = {name: [] for name in empty}
         return {**record, **dict.fromkeys(unknown), **nothing, "error": explain(look).what}
     return {
         **record,
         "read_ms": look.read_seconds * 1000,
         **_counts(look),
         "paused": look.paused,
+        "long_paused": look.long_paused,
         "leaderless": [one.service for one in look.leaderless],
         "unreadable": len(look.unreadable),
         "unreadable_keys": [one.shown_key for one in look.unreadable[:MOST_UNREADABLE]],

@@ -13,12 +13,15 @@ from kip30.operations.key_scan import StoredKey, keys_of
 from kip30.operations.scanned_pages import StoreScan
 from kip30.operations.service_terms import began_at
 from kip30.runtime import directives, past_terms
-from kip30.runtime.directives import Directives
+from kip30.runtime.directives import Directives, ElectionPause
 from kip30.runtime.resolution import Configuration, resolve, store_place
 from kip30.scanning import Rejected, View
 
 MOST_UNREADABLE = 10
 """Number of records that cannot be read and are shown one by one."""
+
+LONG_PAUSE_SECONDS = 86_400.0
+"""After that a pause wants attention: it may have been forgotten."""
 
 _SECONDS_BETWEEN_READS = 10.0
 _SECONDS_BETWEEN_LIVE_READS = 2.0
@@ -45,6 +48,8 @@ class Overview(NamedTuple):
             configuration: they were vacant at every look since then, with the same epoch.
         unreadable: Records that could not be read, so that something may be missing.
         session_timeout_seconds: How long those of *leaderless* were vacant at least.
+        long_paused: Services that have been paused for longer than `LONG_PAUSE_SECONDS`, by the
+            operator's clock and this one, in their order.
         since: By service, when the term of its leader began, as that leader has noted it, in
             seconds since 1970; empty unless it was asked for.
     """
@@ -60,6 +65,7 @@ class Overview(NamedTuple):
     unreadable: Sequence[Rejected]
     session_timeout_seconds: float
     since: Mapping[str, float] = MappingProxyType({})
+    long_paused: Sequence[str] = ()
 
     @property
     def paused(self) -> Sequence[str]:
@@ -68,16 +74,20 @@ class Overview(NamedTuple):
 
     @property
     def wants_attention(self) -> bool:
-        """True if there are leaderless services, or records that cannot be read."""
-        return bool(self.leaderless or self.unreadable)
+        """True if there are leaderless services, long pauses, or records that cannot be read."""
+        return bool(self.leaderless or self.long_paused or self.unreadable)
 
     def problems(self) -> Iterator[str]:
-        """Yield a line for each leaderless service, and for some records that cannot be read."""
+        """Yield a line for each leaderless service and long pause, and some unreadable records."""
         for one in self.leaderless:
             yield (
                 f"{one.service} has had no leader for {self.session_timeout_seconds:g} s or longer;"
                 f" in its line: {one.waiting}"
             )
+        for service in self.long_paused:
+            pause = self.directives[service].pause
+            by = f", by {pause.by}" if pause is not None else ""
+            yield f"{service} has been paused for more than a day{by}: `kip30 resume` ends that"
         for rejected in self.unreadable[:MOST_UNREADABLE]:
             yield f"{rejected.shown_key} cannot be read: {rejected.reason}"
         if len(self.unreadable) > MOST_UNREADABLE:
@@ -158,6 +168,7 @@ class OverviewReader:
             unreadable,
             self.session_timeout_seconds,
             since,
+            [name for name, one in sorted(standing.items()) if _is_long(one.pause)],
         )
 
     def forget_vacancies(self) -> None:
@@ -178,6 +189,10 @@ class OverviewReader:
         while (left := self._vacancies.decided_at() - time.monotonic()) > 0:
             time.sleep(left)
         return self.read()
+
+
+def _is_long(pause: ElectionPause | None) -> bool:
+    return pause is not None and time.time() - pause.at > LONG_PAUSE_SECONDS
 
 
 def _read_directives(scan: StoreScan, unreadable: list[Rejected]) -> dict[str, Directives]:

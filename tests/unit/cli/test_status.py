@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import struct
 import termios
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +20,9 @@ from kip30 import PluginLocator
 from kip30.cli import status
 from kip30.cli._exit_codes import Status
 from kip30.cli._schema import SCHEMA
+from kip30.codecs import BYTES
 from kip30.operations import overview
+from kip30.runtime.directives import Directives, ElectionPause, directives_key, encode_directives
 from kip30_conformance.polling import is_readable, time_scale
 
 from .shell import PATIENCE_SECONDS, SESSION_SECONDS, Shell, ended, line_of
@@ -57,6 +60,27 @@ def is_away(shell: Shell) -> Path:
 
 def rows(written: str) -> list[tuple[str, str]]:
     return [(name, value) for name, value in (one.split("\t") for one in written.splitlines())]
+
+
+def test_a_pause_that_is_older_than_a_day_wants_attention(
+    shell: Shell, locator: PluginLocator
+) -> None:
+    for service, hours in (("forgotten\t", 25), ("known", 23)):
+        pause = ElectionPause("op@host", time.time() - 3_600 * hours, "upgrade", None)
+        data = encode_directives(Directives(1, pause))
+        locator.storage(BYTES).put(str(directives_key(service)), data)
+    result = shell("status")
+    assert result.exit_code == Status.REFUSED
+    shown = [value for name, value in rows(result.stdout) if name == "attention"]
+    assert shown == [
+        "forgotten\\t has been paused for more than a day, by op@host: `kip30 resume` ends that"
+    ]
+    result = shell("status", "--json")
+    record = json.loads(result.stdout)
+    assert record["paused"] == ["forgotten\t", "known"]
+    assert record["long_paused"] == ["forgotten\t"]
+    shell("resume", "forgotten\t")
+    assert shell("status").exit_code == Status.OK
 
 
 def test_a_store_without_faults_is_counted(shell: Shell, locator: PluginLocator) -> None:
