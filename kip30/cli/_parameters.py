@@ -6,9 +6,11 @@ import re
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from typing_extensions import override
 
 from kip30.driver.records import Fence, check_fence
 from kip30.errors import UsageError
@@ -27,6 +29,22 @@ Input may have no end.
 """
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class File(click.Path):
+    """The path of a file that need not be there; an empty one would mean the working directory."""
+
+    def __init__(self) -> None:
+        """Convert values to `Path`."""
+        super().__init__(path_type=Path)
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail(
+                "the name of the file is empty: is a variable of the shell not set?", param, ctx
+            )
+        return super().convert(value, param, ctx)
 
 
 def nodes(command: F) -> F:

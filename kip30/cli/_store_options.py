@@ -38,7 +38,7 @@ def store_options(command: Callable[..., R]) -> Callable[..., R]:
         "--config",
         "file",
         metavar="FILE",
-        type=click.Path(path_type=Path),
+        type=_parameters.File(),
         help="Properties file; else $KIP30_CONFIG, else ./kip30.properties.",
     )
     @click.option(

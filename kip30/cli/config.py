@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kip30.cli import _output
+from kip30.cli import _output, _parameters
 from kip30.cli._effective_settings import effective_settings, settled_values, typed
 from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
@@ -28,7 +28,7 @@ _REMEDY = "give `--load-plugins` to run that code"
     "--check",
     "checked",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=_parameters.File(),
     help="Check FILE, without opening the store.",
 )
 @click.option(
@@ -39,7 +39,7 @@ _REMEDY = "give `--load-plugins` to run that code"
     "compared",
     metavar="A B",
     nargs=2,
-    type=click.Path(path_type=Path),
+    type=_parameters.File(),
     help="Print the settings in which the files A and B differ.",
 )
 @click.option(

@@ -1,6 +1,7 @@
 """`kip30 config --diff`: the settings in which two properties files differ."""
 
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 
 from kip30.cli._exit_codes import Status
 from kip30.cli._schema import SCHEMA
+from kip30.config import safe_read
+from kip30_conformance.polling import time_scale
 
-from .shell import Shell
+from .shell import PATIENCE_SECONDS, Shell
 from .test_config import VAULT
 from .test_output import expect_fields
 
@@ -283,6 +286,57 @@ def test_a_file_that_is_missing_is_named(files: Files) -> None:
     result = files.shell("config", "--diff", LEFT, "nowhere")
     assert result.exit_code == Status.USAGE
     assert "nowhere: No such file" in result.stderr
+
+
+@pytest.mark.parametrize("words", [("--diff", LEFT, ""), ("--diff", "", LEFT), ("--check", "")])
+def test_an_empty_name_is_no_file(files: Files, words: tuple[str, ...]) -> None:
+    files.write(EMBEDDED, EMBEDDED)
+    result = files.shell("config", *words)
+    assert result.exit_code == Status.USAGE
+    assert f"'{words[0]}': the name of the file is empty" in result.stderr
+
+
+def test_a_pipe_without_a_writer_is_not_waited_for(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safe_read, "_WRITER_SECONDS", 0.1)
+    files.write(EMBEDDED, EMBEDDED)
+    pipe = files.shell.folder / "pipe"
+    os.mkfifo(pipe)
+    result = files.shell("config", "--diff", LEFT, "pipe")
+    assert result.exit_code == Status.USAGE
+    assert "pipe: it is a pipe, and no program has opened it to write" in result.stderr
+
+
+def test_a_writer_of_a_pipe_may_take_its_time(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safe_read, "_WRITER_SECONDS", 0.1)
+    files.write(EMBEDDED, EMBEDDED)
+    pipe = files.shell.folder / "pipe"
+    os.mkfifo(pipe)
+    text = (files.shell.folder / RIGHT).read_bytes()
+    silent = threading.Event()
+    begun = safe_read._begun
+
+    def wait(descriptor: int) -> bytes:
+        try:
+            return begun(descriptor)
+        finally:
+            silent.set()
+
+    monkeypatch.setattr(safe_read, "_begun", wait)
+
+    def write() -> None:
+        with pipe.open("wb", buffering=0) as writer:  # once there is a reader
+            assert silent.wait(PATIENCE_SECONDS * time_scale())
+            writer.write(text)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    result = files.shell("config", "--diff", LEFT, "pipe")
+    writing.join()
+    assert (result.exit_code, result.output) == (Status.OK, "")
 
 
 def test_both_files_may_be_pipes(files: Files) -> None:
