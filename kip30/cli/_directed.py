@@ -55,7 +55,8 @@ def direct_each(
             if isinstance(error, UnavailableError | OutcomeUnknownError):
                 break
         else:
-            lines.print([_row(one)], partial(_record, one))
+            with _output.outliving_reader():
+                lines.print([_row(one)], partial(_record, one))
     if left:
         say(f"not tried: {', '.join(map(repr, left))}")
     return status

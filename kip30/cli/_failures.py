@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
-from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -21,6 +20,7 @@ from typing_extensions import override
 
 from kip30.cli import _output
 from kip30.cli._exit_codes import Status
+from kip30.cli._standard_streams import discard
 from kip30.cli._stderr import to_stderr
 from kip30.errors import (
     AuthenticationError,
@@ -215,7 +215,7 @@ def _os_message(error: OSError) -> str:
 def _forget_output() -> None:
     """Prevent a second attempt, and a second error, for output that could not be written."""
     with suppress(io.UnsupportedOperation):
-        _forget(sys.stdout.fileno())
+        discard(sys.stdout.fileno())
 
 
 def _forget_unread() -> None:
@@ -230,9 +230,4 @@ def _forget_unread() -> None:
         poll = select.poll()
         poll.register(descriptor, select.POLLOUT)
         if not poll.poll(0):
-            _forget(descriptor)
-
-
-def _forget(descriptor: int) -> None:
-    with Path(os.devnull).open("wb") as nowhere:
-        os.dup2(nowhere.fileno(), descriptor)
+            discard(descriptor)

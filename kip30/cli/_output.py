@@ -7,11 +7,13 @@ objects of JSON or YAML, whose fields `SCHEMA` in `kip30.cli._schema` lists. A c
 both, fields and objects, and does not know the forms.
 """
 
+import io
 import json
 import re
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +23,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kip30.cli._standard_streams import discard
 from kip30.cli._tables import GAP, print_table
 from kip30.cli._yaml import yaml_document
 
@@ -89,15 +92,16 @@ class Output:
             rows: The records as fields; the first one is what names a record.
             records: The records as objects; those may divide the data otherwise than rows do.
         """
-        if self.is_objects:
-            for record in records:
-                self.record(record)
-        elif self.is_aligned:
-            shown = [[escaped(field) for field in row] for row in rows]
-            if shown or self.is_chosen:
-                print_table(titles, shown, has_titles=self.has_titles)
-        else:
-            self.lines(titles).print(rows)
+        with outliving_reader():
+            if self.is_objects:
+                for record in records:
+                    self.record(record)
+            elif self.is_aligned:
+                shown = [[escaped(field) for field in row] for row in rows]
+                if shown or self.is_chosen:
+                    print_table(titles, shown, has_titles=self.has_titles)
+            else:
+                self.lines(titles).print(rows)
 
     def lines(self, titles: Sequence[str], widths: Sequence[int] = ()) -> "Lines":
         """Return what prints records one by one, as a stream does that does not know its end.
@@ -111,7 +115,8 @@ class Output:
 
     def line(self, titles: Sequence[str], row: Row, record: Record) -> None:
         """Print the only record of a command, in the form of a stream."""
-        self.lines(titles).print([row], lambda: record)
+        with outliving_reader():
+            self.lines(titles).print([row], lambda: record)
 
     def end_listing(self) -> None:
         """Print the empty line that separates listings which follow each other."""
@@ -124,6 +129,19 @@ class Output:
             click.echo(yaml_document(record))
         else:
             json_line(record)
+
+
+@contextmanager
+def outliving_reader() -> Generator[None]:
+    """Print a part of the output, or nothing more if its reader has gone, which raises nothing.
+
+    So the command ends with the exit code of what it has found or done.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        with suppress(io.UnsupportedOperation):
+            discard(sys.stdout.fileno())
 
 
 class Lines:

@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+from pathlib import Path
 
 _FLAGS = (os.O_WRONLY, os.O_RDONLY, os.O_RDWR)
 """Modes of the files that replace stdin, stdout and stderr: using the first two is an error."""
@@ -34,6 +35,12 @@ def buffer_output() -> None:
     if isinstance(getattr(stdout, "buffer", None), io.RawIOBase):
         encoding, errors = stdout.encoding, stdout.errors
         sys.stdout = open(1, "w", 1, encoding, errors, closefd=False)  # noqa: SIM115  stays open
+
+
+def discard(descriptor: int) -> None:
+    """Let all that is written to *descriptor* from now on, and what is in buffers, be lost."""
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), descriptor)
 
 
 def _is_open(descriptor: int) -> bool:

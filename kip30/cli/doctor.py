@@ -61,7 +61,8 @@ def command(choice: StoreChoice, *, each_server: bool, output: Output) -> int:
     lines = output.lines(_TITLES, _WIDTHS)
     with closing(_results(choice)) as results:
         for result in results:
-            lines.print([_row(result)], partial(_record, result))
+            with _output.outliving_reader():
+                lines.print([_row(result)], partial(_record, result))
             if result.status:
                 failed.append(result)
     if not failed:
@@ -82,7 +83,8 @@ def _check_each_server(choice: StoreChoice, output: Output) -> int:
         if status:
             failed.append((one.server, status))
         what = problem.what if problem else ""
-        lines.print([_server_row(one, what)], partial(_server_record, one, what, status))
+        with _output.outliving_reader():
+            lines.print([_server_row(one, what)], partial(_server_record, one, what, status))
     if not failed:
         return Status.OK
     if not output.is_objects:

@@ -155,6 +155,41 @@ def test_a_reader_that_has_had_enough_is_no_error(shell: Shell, words: tuple[str
     assert (result.returncode, result.stderr) == (Status.OK, b"")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("config", "--diff", "one.properties", "other.properties"),
+        ("leader", "vacant", "--json"),
+        ("status",),
+        ("status", "--json"),
+        ("doctor", "--set", "plugin.embedded.directory=/dev/null/store"),
+    ],
+    ids=" ".join,
+)
+def test_a_reader_that_has_gone_changes_no_exit_code(shell: Shell, words: tuple[str, ...]) -> None:
+    for name, namespace in (("one", "a"), ("other", "b")):
+        text = f"plugin.backend=embedded\nplugin.namespace={namespace}\n"
+        (shell.folder / f"{name}.properties").write_text(text)
+    shell("kv", "put", "kip30.directives/s", "no directives")
+    expected = shell.finish(*words)
+    assert expected.returncode not in {Status.OK, Status.INTERNAL}
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = shell.finish(*words, stdout=writing)
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (expected.returncode, expected.stderr)
+
+
+def test_directives_are_given_though_the_reader_has_gone(shell: Shell) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = shell.finish("pause", "a", "b", "c", stdout=writing)
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (Status.OK, b"")
+    (found,) = shell.json("status")
+    assert found["paused"] == ["a", "b", "c"]
+
+
 def test_data_is_utf8_whatever_the_locale(shell: Shell) -> None:
     shell("kv", "put", "n/鍵", "")
     result = shell.finish("kv", "list", "n", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
