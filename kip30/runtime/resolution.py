@@ -20,6 +20,7 @@ from kip30.config import (
     path,
     reference,
 )
+from kip30.config.settings import declarations
 from kip30.driver import Backend, Capability, Context
 from kip30.driver.clock import Clock, SystemClock
 from kip30.driver.kit import descriptor_limit, fork_safety
@@ -204,7 +205,8 @@ class StorePlace(NamedTuple):
     Attributes:
         store: Its name.
         place: Its addresses or directory, as the setting has it, without secrets; empty if the
-            store's settings do not begin with such a one.
+            store's settings do not begin with such a one. If a setting names code that connects
+            instead, that setting, as ``key=value``.
         unset: The keys of those of the two settings that are not written.
     """
 
@@ -226,13 +228,15 @@ def store_place(config: Configuration = None) -> StorePlace:
     choice = resolve(properties).choice
     settings_class = choice.backend.settings_class
     unset = ["plugin.backend"] if choice.is_default else []
+    shown = effective(settings_class, properties)
+    if (code := _connecting_code(settings_class, properties)) is not None:
+        return StorePlace(choice.backend.name, f"{code}={shown[code]}", unset)
     setting = _place(settings_class)
     if setting is None:
         return StorePlace(choice.backend.name, "", unset)
     if not any(key in properties for key in (setting.key, *setting.aliases)):
         unset.append(setting.key)
-    shown = effective(settings_class, properties)[setting.key]
-    return StorePlace(choice.backend.name, shown, unset)
+    return StorePlace(choice.backend.name, shown[setting.key], unset)
 
 
 def unset_store(config: Configuration = None) -> str:
@@ -256,6 +260,12 @@ def _place(settings_class: type[Any]) -> SettingRow | None:
     """Return the setting that says where the store is: the first one, if it is of such a kind."""
     first = next(iter(reference(settings_class)), None)
     return first if first and first.kind in _PLACE_KINDS else None
+
+
+def _connecting_code(settings_class: type[Any], properties: Properties) -> str | None:
+    """Return the key of the setting whose code makes the connection, if it is written."""
+    keys = (one.key for one in declarations(settings_class) if one.runs_code)
+    return next((key for key in keys if key in properties), None)
 
 
 def ddl(config: Configuration = None, *, load_plugins: bool = False) -> Sequence[str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kip30.cli._exit_codes import Status
-from kip30.runtime.resolution import unset_store
+from kip30.operations import OverviewReader
+from kip30.runtime.resolution import store_place, unset_store
 from tests.unit.cli.shell import Shell, without
 
 OTHERS = "kazoo,cassandra,consul"
@@ -42,6 +43,13 @@ def test_a_default_store_is_shown_with_the_reason(shell: Shell) -> None:
 def test_an_unset_address_is_reported_by_its_setting() -> None:
     assert unset_store({"plugin.backend": "etcd"}).endswith("(not set: plugin.etcd.endpoints)")
     assert not unset_store({"plugin.backend": "etcd", "plugin.etcd.endpoints": "h:1"})
+
+
+def test_a_client_of_the_program_is_the_place() -> None:
+    config = {"plugin.backend": "etcd", "plugin.etcd.client": "json:lend"}
+    assert store_place(config) == ("etcd", "plugin.etcd.client=json:lend", [])
+    assert not unset_store(config)
+    assert OverviewReader(config).place == "plugin.etcd.client=json:lend"
 
 
 @pytest.mark.parametrize("words", [("leader", "s"), ("doctor",)], ids=" ".join)
