@@ -237,6 +237,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("services", "number", "how many services had remains that were removed"),
         Field("groups", "number", "how many groups"),
         Field("namespaces", "number", "how many namespaces"),
+        Field("directives", "number", "how many records of directives that asked nothing"),
         _DRY_RUN,
     ),
     **{f"pipeline {job}": _WAVE + _REPORT for job in _JOBS},

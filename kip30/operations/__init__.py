@@ -6,6 +6,7 @@ functions. Those that list or handle many keys use the scans of `kip30.scanning`
 store that declares ``scanning``, open no session, and see records of other clients as they are.
 """
 
+from kip30.operations.directive_pruning import prune_directives
 from kip30.operations.directives import (
     HOLD_SECONDS,
     DirectedService,
@@ -59,6 +60,7 @@ __all__ = [
     "parse_exported",
     "pause_service",
     "plan_import",
+    "prune_directives",
     "read_directives",
     "read_directory",
     "read_line",

@@ -1,10 +1,15 @@
+import time
+
 import pytest
 
+from kip30 import PluginLocator
 from kip30.cli._exit_codes import Status
+from kip30.codecs import BYTES
+from kip30.runtime.directives import decode_directives, directives_key, encode_directives
 
 from .shell import Shell
 
-NOTHING = {"services": 0, "groups": 0, "namespaces": 0, "dry_run": False}
+NOTHING = {"services": 0, "groups": 0, "namespaces": 0, "directives": 0, "dry_run": False}
 
 
 def led(shell: Shell, service: str) -> None:
@@ -20,14 +25,55 @@ def test_unused_services_are_removed_and_counted(shell: Shell) -> None:
     result = shell("prune", "--unused", "0s")
     assert (result.exit_code, result.stdout) == (
         Status.OK,
-        "services\t2\ngroups\t0\nnamespaces\t0\n",
+        "services\t2\ngroups\t0\nnamespaces\t0\ndirectives\t0\n",
     )
     assert shell.json("prune", "--unused", "0s") == [NOTHING]
 
 
-@pytest.mark.parametrize("time", ["30", "d", "-1d", "1y", "1e9d", "nan s", ""])
-def test_a_time_has_a_number_and_a_unit(shell: Shell, time: str) -> None:
-    result = shell("prune", f"--unused={time}")
+def test_directives_that_ask_nothing_go_with_their_service(shell: Shell) -> None:
+    for service in ("over", "paused", "led", "recent", "damaged"):
+        shell("pause", service)
+        shell("resume", service)
+    shell("pause", "paused")
+    shell("kv", "set", "kip30.directives/damaged", "no directives")
+    now = time.time()
+    with PluginLocator().startup(str(shell.properties)) as locator:
+        storage = locator.storage(BYTES)
+        for service in ("over", "paused", "led"):
+            key = str(directives_key(service))
+            found = storage.get(key)
+            assert found is not None
+            directives = decode_directives(service, found.value)
+            log = tuple(one._replace(at=now - 3 * 86_400) for one in directives.log)
+            storage.set(key, encode_directives(directives._replace(log=log)))
+        locator.leader_election("led").nominate("host-1", "")
+        dry = shell.json("prune", "--unused", "2d", "--dry-run")
+        assert dry == [{**NOTHING, "directives": 1, "dry_run": True}]
+        assert shell.json("prune", "--unused", "2d") == [{**NOTHING, "directives": 1}]
+        assert shell.json("prune", "--unused", "2d") == [NOTHING]
+    kept = shell("kv", "list", "kip30.directives").stdout.split()
+    assert sorted(key.rpartition("/")[2] for key in kept) == ["damaged", "led", "paused", "recent"]
+
+
+def test_directives_of_a_service_that_led_lately_stay(shell: Shell) -> None:
+    led(shell, "s")
+    shell("pause", "s")
+    shell("resume", "s")
+    (old,) = shell.json("terms", "s", "--directives")[-1:]
+    with PluginLocator().startup(str(shell.properties)) as locator:
+        storage, key = locator.storage(BYTES), str(directives_key("s"))
+        found = storage.get(key)
+        assert found is not None
+        directives = decode_directives("s", found.value)
+        log = tuple(one._replace(at=old["at"] - 3 * 86_400) for one in directives.log)
+        storage.set(key, encode_directives(directives._replace(log=log)))
+    assert shell.json("prune", "--unused", "2d") == [NOTHING]
+    assert shell.json("prune", "--unused", "0s")[0]["directives"] == 1
+
+
+@pytest.mark.parametrize("given", ["30", "d", "-1d", "1y", "1e9d", "nan s", ""])
+def test_a_time_has_a_number_and_a_unit(shell: Shell, given: str) -> None:
+    result = shell("prune", f"--unused={given}")
     assert result.exit_code == Status.USAGE
     assert "write a number with s, min, h or d" in result.stderr
 
