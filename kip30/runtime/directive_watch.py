@@ -4,19 +4,19 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 
-from kip30.driver.records import Claim, Entry, Kind, Snapshot, Target
+from kip30.driver.records import Claim, Kind, Snapshot, Target
 from kip30.errors import AuthenticationError, InvalidNameError, StoreError
 from kip30.names import INTERNAL
 from kip30.runtime.directive_rules import DirectiveRules
 from kip30.runtime.directives import Directives, StepDown, decode_directives, directives_key
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.target_watch import TargetWatch
+from kip30.runtime.watched_record import WatchedRecord
 
 log: logging.Logger = logging.getLogger(__name__)
-
-_NONE = Directives()
 
 
 class DirectiveWatch:
@@ -34,16 +34,13 @@ class DirectiveWatch:
         self._service = service
         self._watch = None if self._target is None else TargetWatch(store, self._target, wake)
         self._lock = threading.Lock()
-        # Guarded by the lock, as all below: whether candidates need the answers, the newest record,
-        # its nonce, and the order of the state that showed it. A record that cannot be read counts
-        # as none.
+        # Guarded by the lock, as all below: whether candidates need the answers.
         self._is_watching = False
         self._rules = DirectiveRules()
-        self._known = _NONE
-        self._nonce: str = ""
-        self._order = -1
-        self._unreadable: Mapping[str, str] = {}
-        self._error: StoreError | None = None  # of a record, until it is logged
+        self._known: WatchedRecord[Directives] | None = None
+        if self._target is not None:
+            decode = partial(decode_directives, service)
+            self._known = WatchedRecord(self._target, Directives(), decode)
         # Whether the last read was refused. Used by the campaign's task alone.
         self._is_refused = False
 
@@ -129,40 +126,26 @@ class DirectiveWatch:
 
     def report(self) -> None:
         """Log a record that cannot be read, once. A handler of the log may block."""
-        if self._target is None:
+        if self._known is None:
             return
         with self._lock:
-            error, self._error = self._error, None
-            unreadable = self._unreadable
-        self._store.unreadable.note(self._target, unreadable)
-        if error is not None:
-            log.warning("%s", error)
+            report = self._known.reporter(self._store.unreadable, log)
+        report()
 
     def _now(self) -> float:
         return self._store.context.clock.now()
 
     def _take(self, state: Snapshot | None, latest: Snapshot | None) -> None:
         """Take *state*, unless a newer one is known, and the leader that *latest* shows."""
+        if self._known is None:
+            return
         with self._lock:
-            if state is not None and state.order > self._order:
-                self._decode(state)
-            self._rules.note(self._known, latest, self._now())
+            if state is not None:
+                self._known.take(state)
+            directives = self._known.record
+            self._rules.note(directives, latest, self._now())
             if self._is_watching and self._store.metrics is not None:
-                self._store.metrics.services.directed(self._service, self._known.pause)
-
-    def _decode(self, state: Snapshot) -> None:
-        self._order, self._unreadable = state.order, state.unreadable
-        entry: Entry | None = next(iter(state.entries.values()), None)
-        nonce = "" if entry is None else entry.nonce
-        if nonce == self._nonce:
-            return
-        self._nonce, self._known = nonce, _NONE
-        if entry is None:
-            return
-        try:
-            self._known = decode_directives(self._service, entry.data)
-        except StoreError as error:
-            self._error = error
+                self._store.metrics.services.directed(self._service, directives.pause)
 
 
 def _target(service: str) -> Target | None:
