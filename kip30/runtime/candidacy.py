@@ -25,7 +25,7 @@ from kip30.runtime.candidacy_phases import (
     CandidacyPhase,
     next_phase,
 )
-from kip30.runtime.dispatcher import Delivery, Dispatcher, Suspended
+from kip30.runtime.dispatcher import Delivery, Dispatcher
 from kip30.runtime.leased import LeaseBound
 from kip30.runtime.term_work import (
     TermWork,
@@ -33,8 +33,8 @@ from kip30.runtime.term_work import (
     WorkInProgress,
     present_hold,
     present_runner,
-    running,
 )
+from kip30.runtime.work_delivery import WorkDelivery
 
 
 class Leadership(LeaseBound):
@@ -142,7 +142,7 @@ class Leadership(LeaseBound):
 LeadershipListener = Callable[[Leadership], object]
 
 
-class TermDelivery(Delivery[Leadership]):
+class TermDelivery(WorkDelivery[Leadership]):
     """Delivers terms to a callback, which is work under its term from the sending on."""
 
     def __init__(
@@ -150,48 +150,10 @@ class TermDelivery(Delivery[Leadership]):
     ) -> None:
         """See `Delivery`."""
         super().__init__(dispatcher, callback, name, kind=name)
-        self._queued: dict[Leadership, TermWork] = {}
-        self._current: TermWork | None = None
 
     @override
     def send(self, event: Leadership) -> None:
-        if self._callback is not None:
-            self._queued[event] = event.begin_work(
-                outlives_runner=True, runs_first=lambda: self._current
-            )
-            super().send(event)
-            if self._task.closed:
-                self._end_queued()
-
-    @override
-    def close(self) -> None:
-        super().close()
-        self._end_queued()
-
-    def _end_queued(self) -> None:
-        for term in list(self._queued):
-            work = self._queued.pop(term, None)
-            if work is not None:  # it has not started meanwhile
-                term.end_work(work)
-
-    @override
-    def _call(self, event: Leadership) -> Suspended | None:
-        work = self._queued.pop(event, None)
-        if work is None:  # closed meanwhile
-            return None
-        self._current = work
-        work.start()
-        with running(work):
-            rest = super()._call(event)
-        if rest is None:
-            self._returned(event, work)
-        else:
-            rest.add_done_callback(lambda _: self._returned(event, work))
-        return rest
-
-    def _returned(self, term: Leadership, work: TermWork) -> None:
-        self._current = None
-        term.end_work(work)
+        self.send_work(event, event.begin_work, event.end_work)
 
 
 class Candidacy:
