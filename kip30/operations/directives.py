@@ -8,31 +8,25 @@ A directive is carried out by the leader itself, which ends its own term. Nothin
 in the store, so no two candidates lead at once, whatever an operator does.
 """
 
-import getpass
-import platform
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
-from kip30.codecs import BYTES
-from kip30.driver import Capability
-from kip30.driver.records import Kind, Snapshot, Target, Version, new_nonce
+from kip30.driver.records import Kind, Snapshot, Target, new_nonce
 from kip30.errors import (
     DirectiveNotObeyedError,
     DirectiveRefusedError,
-    KeyExistsError,
-    KeyMissingError,
     Kip30Error,
     OutcomeUnknownError,
     StoreError,
     UnavailableError,
-    UnsupportedError,
     UsageError,
-    VersionConflictError,
 )
 from kip30.locator import PluginLocator
 from kip30.names import INTERNAL, check_id
+from kip30.operations.operator_records import OperatorRecord, check_reason, this_operator
 from kip30.operations.service_line import read_line
 from kip30.runtime.deadline_wait import DeadlineWait
 from kip30.runtime.directives import (
@@ -47,9 +41,6 @@ from kip30.runtime.directives import (
 HOLD_SECONDS = 30.0
 """How long others hold back for the successor of a hand-over, and a leader that has stepped down
 for others."""
-
-LONGEST_REASON = 200
-"""Most characters of the reason of a directive."""
 
 LONGEST_PAUSE_SECONDS = 365 * 86_400.0
 LONGEST_WAIT_SECONDS = 86_400.0
@@ -105,7 +96,7 @@ def pause_service(
         locator: Where the service is.
         service: Its name. It need not have candidates yet.
         seconds: After how long it ends by itself, by the time of day; None: never.
-        reason: Shown to operators, up to `LONGEST_REASON` characters.
+        reason: Shown to operators, up to 200 characters.
 
     Raises:
         UsageError: *seconds* or *reason* is out of range, or the service is one of kip30 itself.
@@ -117,7 +108,7 @@ def pause_service(
     """
     if seconds is not None and not 0 < seconds <= LONGEST_PAUSE_SECONDS:
         raise UsageError(f"a pause of {seconds:g} s is not possible: give up to a year")
-    checked, by = _check_reason(reason), _operator()
+    checked, by = check_reason(reason), this_operator()
     directed = _Service(locator, service)
     state = directed.leader()
 
@@ -135,7 +126,7 @@ def resume_service(locator: PluginLocator, service: str) -> DirectedService:
 
     A leader that has seen the step-down steps down all the same. Raises as `pause_service`.
     """
-    by = _operator()
+    by = this_operator()
     directed = _Service(locator, service)
     state = directed.leader()
 
@@ -185,7 +176,7 @@ def step_down_leader(  # noqa: PLR0913  keywords
             leader.
         wait_seconds: How long to wait, a day at most; None: for the session timeout and 10 s. A
             program may take more time to step down.
-        reason: Shown to operators, up to `LONGEST_REASON` characters.
+        reason: Shown to operators, up to 200 characters.
 
     Raises:
         UsageError, InvalidNameError: An argument is wrong. Nothing was sent.
@@ -207,7 +198,7 @@ def step_down_leader(  # noqa: PLR0913  keywords
     directed = _Service(locator, service)
     usual = directed.session_timeout_seconds + _SLACK_SECONDS
     wait = usual if wait_seconds is None else wait_seconds
-    return _StepDown(directed, successor, epoch, wait, _check_reason(reason)).run()
+    return _StepDown(directed, successor, epoch, wait, check_reason(reason)).run()
 
 
 class _StepDown:
@@ -226,7 +217,7 @@ class _StepDown:
         self._epoch = epoch
         self._wait_seconds = wait_seconds
         self._reason = reason
-        self._by = _operator()
+        self._by = this_operator()
         self._action = "step-down" if successor is None else f"hand-over to {successor}"
 
     def run(self) -> DirectedService:
@@ -366,9 +357,14 @@ class _Service:
     def __init__(self, locator: PluginLocator, service: str) -> None:
         check_directed(service)
         self.name = service
-        self._key = str(directives_key(service))
         self._locator = locator
-        self._storage = locator.storage(BYTES)
+        self._record = OperatorRecord(
+            locator,
+            directives_key(service),
+            Directives(),
+            partial(decode_directives, service),
+            encode_directives,
+        )
         self.session_timeout_seconds: float = locator.context.session_timeout_seconds
 
     def described(
@@ -376,25 +372,12 @@ class _Service:
     ) -> DirectedService:
         """Return *directives* and the leader that *state* shows; read what is not given."""
         leader, epoch, _ = _term(self.leader() if state is None else state)
-        found = self._read()[0] if directives is None else directives
+        found = self._record.read() if directives is None else directives
         return DirectedService(self.name, leader or None, epoch if leader else None, found)
 
     def write(self, change: _Change) -> Directives:
-        """Write what *change* makes of the record, unless it stays the same, and return that.
-
-        *change* is called again if another operator was first.
-
-        Raises:
-            UnsupportedError: The store has no ``compare-and-set``.
-        """
-        backend = self._locator.backend
-        if Capability.COMPARE_AND_SET not in backend.capabilities:
-            raise UnsupportedError(f"store {backend.name!r} has no compare-and-set")
-        while True:
-            found, version = self._read()
-            wanted = change(found)
-            if wanted == found or self._has_written(version, wanted):
-                return wanted
+        """See `OperatorRecord.write`."""
+        return self._record.write(change)
 
     def leader(self) -> Snapshot:
         """Return the state of the service, read now."""
@@ -413,42 +396,9 @@ class _Service:
         known = {place.candidate for place in places if place is not None}
         return known if len(known) == len(places) else None
 
-    def _read(self) -> tuple[Directives, Version | None]:
-        found = self._storage.get(self._key)
-        if found is None:
-            return Directives(), None
-        return decode_directives(self.name, found.value), found.version
-
-    def _has_written(self, version: Version | None, wanted: Directives) -> bool:
-        data = encode_directives(wanted)
-        try:
-            if version is None:
-                self._storage.put(self._key, data)
-            else:
-                self._storage.compare_and_set(self._key, version, data)
-        except (KeyExistsError, KeyMissingError, VersionConflictError):
-            return False
-        return True
-
 
 def _term(state: Snapshot) -> tuple[str, int, str]:
     """Return the leader, its epoch, and its nonce; "", 0 and "" without a leader."""
     for candidate, entry in state.entries.items():
         return candidate, entry.version.major, entry.nonce
     return "", 0, ""
-
-
-def _operator() -> str:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # the system does not know the user
-        user = "?"
-    return f"{user}@{platform.node()}"
-
-
-def _check_reason(reason: str) -> str:
-    if len(reason) > LONGEST_REASON or not reason.isprintable():
-        raise UsageError(
-            f"the reason must have up to {LONGEST_REASON} characters that can be printed"
-        )
-    return reason

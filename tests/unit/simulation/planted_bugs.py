@@ -15,11 +15,10 @@ from kip30.driver.kit.session import CurrentSession, Renewal
 from kip30.driver.lease import LATE, Lease
 from kip30.driver.records import new_nonce
 from kip30.errors import OutcomeUnknownError, UnavailableError
-from kip30.operations import directives
+from kip30.operations.operator_records import OperatorRecord
 from kip30.recipes.lock import LockElection
 from kip30.runtime.campaign import Campaign
 from kip30.runtime.directive_rules import DirectiveRules
-from kip30.runtime.directives import encode_directives
 from kip30.runtime.dispatcher import Dispatcher
 from kip30.runtime.late_claims import LateClaims
 from kip30.runtime.leased import LeaseBound
@@ -292,7 +291,7 @@ def _a_term_is_released_when_its_end_is_requested(right: Any) -> Any:
 
 def _operators_overwrite_each_other(_: Any) -> Any:
     def has_written(self: Any, _version: Any, wanted: Any) -> bool:
-        self._storage.set(self._key, encode_directives(wanted))
+        self._storage.set(self._key, self._encode(wanted))
         return True
 
     return has_written
@@ -393,7 +392,7 @@ BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
         _a_term_is_released_when_its_end_is_requested,
     ),
     "operators overwrite each other": (
-        vars(directives)["_Service"],
+        OperatorRecord,
         "_has_written",
         _operators_overwrite_each_other,
     ),
