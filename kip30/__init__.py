@@ -11,6 +11,7 @@ from kip30.election import Leader, LeaderChange, LeaderElection
 from kip30.errors import (
     AlreadyNominatedError,
     AuthenticationError,
+    BannedError,
     ClosedError,
     CodecError,
     ConfigError,
@@ -60,6 +61,7 @@ __all__ = [
     "STR",
     "AlreadyNominatedError",
     "AuthenticationError",
+    "BannedError",
     "ClosedError",
     "Codec",
     "CodecError",

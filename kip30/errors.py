@@ -99,6 +99,10 @@ class NotMemberError(DefiniteError):
     """This client does not hold the membership: it never joined, has left, or lost it."""
 
 
+class BannedError(DefiniteError):
+    """An operator has banned the id from the group. It has not joined."""
+
+
 class NotNominatedError(DefiniteError):
     """This client did not nominate the candidate, or has resigned it."""
 

@@ -24,6 +24,7 @@ from kip30.errors import (
     UsageError,
 )
 from kip30.names import check_id
+from kip30.runtime.ban_watch import BanWatch
 from kip30.runtime.base_handle import Handle
 from kip30.runtime.future_callbacks import check_callable
 from kip30.runtime.group_views import Changes, GroupViews, Incarnations, Members, MembershipChange
@@ -57,6 +58,9 @@ class GroupMembership(Handle, Generic[T]):
     another client took the id meanwhile: then it stays out and evicts no one. It does not re-join
     if it joined with ``rejoin=False``.
 
+    With the setting ``plugin.operations`` an operator may ban an id (`kip30.operations.evict`): to
+    the program that is a lost session, and the re-join follows when the ban is over or lifted.
+
     Incarnations tell the order in which the members of one group joined: of two members, the one
     that joined later has the greater incarnation, even across clients. A re-join counts
     as another join, an update does not.
@@ -71,6 +75,7 @@ class GroupMembership(Handle, Generic[T]):
         self._codec = codec
         self._views = GroupViews(group, codec)
         self._target = Target(Kind.GROUP, group)
+        self._bans = BanWatch(store, group)
         self._lifecycles: dict[str, MemberLifecycle] = {}
         # At how many members those that have ended are dropped. Written under the lock.
         self._sweep_at = _SWEEP_SIZE
@@ -113,6 +118,10 @@ class GroupMembership(Handle, Generic[T]):
             MemberExistsError: A live member has the id, also after *wait_seconds*. It is unharmed.
                 The id of a crashed member is free after its session timeout. If the id joined
                 through this object, this is raised at once, regardless of *wait_seconds*.
+            BannedError: An operator has banned the id, and ``plugin.operations`` is true. Not
+                joined; *wait_seconds* does not wait for the end of a ban.
+            AuthenticationError, StoreError: The store does not allow it, or not to read the bans.
+                Not joined.
             InvalidNameError, CodecError, ValueTooLargeError, UsageError: Nothing was sent.
             UnavailableError: Not joined.
             OutcomeUnknownError: The member may have joined; that is undone as soon as the store
@@ -277,7 +286,9 @@ class GroupMembership(Handle, Generic[T]):
         self._check()
         phases = MemberPhases(self._store.encode(self._codec, data), rejoins=rejoin)
         check_id(member_id, "member")
-        lifecycle = MemberLifecycle(self._store, self.group, member_id, phases, callbacks)
+        lifecycle = MemberLifecycle(
+            self._store, self.group, member_id, phases, callbacks, self._bans
+        )
         self._enter(member_id, lifecycle)
         return lifecycle
 

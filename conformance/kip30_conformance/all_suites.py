@@ -1,5 +1,6 @@
 """All suites in one place, run by `kip30 conform` and subclassed by a store's test file."""
 
+from kip30_conformance.fault_suites.ban_faults import BanFaultTests
 from kip30_conformance.fault_suites.commit_faults import CommitFaultTests
 from kip30_conformance.fault_suites.controller_faults import ControllerFaultTests
 from kip30_conformance.fault_suites.coordinator_crashes import CoordinatorWriteTests
@@ -28,6 +29,7 @@ from kip30_conformance.fault_suites.termination import TerminationTests
 from kip30_conformance.fault_suites.thread_faults import ThreadFaultTests
 from kip30_conformance.fault_suites.vacancy_faults import VacancyFaultTests
 from kip30_conformance.suite import Suite
+from kip30_conformance.suites.bans import BanTests
 from kip30_conformance.suites.controller import ControllerTests
 from kip30_conformance.suites.coordinate_command import ShareTests
 from kip30_conformance.suites.coordinator_crowds import CoordinatorCrowdTests
@@ -141,6 +143,8 @@ SUITES: tuple[type[Suite], ...] = (
     DirectiveTests,
     PastTermTests,
     RunnerDirectiveTests,
+    BanTests,
+    BanFaultTests,
     DirectiveFaultTests,
     RunnerFaultTests,
     HealthTests,

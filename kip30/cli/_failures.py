@@ -24,6 +24,7 @@ from kip30.cli._standard_streams import discard
 from kip30.cli._stderr import to_stderr
 from kip30.errors import (
     AuthenticationError,
+    BannedError,
     ClosedError,
     DefiniteError,
     FencedError,
@@ -67,6 +68,7 @@ _RULES: tuple[tuple[type[Kip30Error], Status, str], ...] = (
     (GuardError, Status.REFUSED, "another client has written the guarding key: read it again"),
     (GroupError, Status.REFUSED, "every process of a group must divide the same list"),
     (GroupNotEmptyError, Status.REFUSED, "end its processes first"),
+    (BannedError, Status.REFUSED, "`kip30 group admit GROUP ID` lifts the ban"),
     (MemberExistsError, Status.REFUSED, _OTHER_ID),
     (NotElectedError, Status.NOT_ELECTED, "try again, or allow more time"),
     (AuthenticationError, Status.UNAVAILABLE, "`kip30 config --effective` shows the settings"),

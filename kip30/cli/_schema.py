@@ -65,6 +65,12 @@ _DIRECTED = (
     Field("epoch", "number or null", "the epoch of its term; null: no one leads"),
     Field("pause", "object or null", _PAUSE),
 )
+_MEMBER = (
+    Field("group", "text", "the group"),
+    Field("id", "text", "the id of the member"),
+    Field("is_member", "boolean", "whether a member had that id, just before"),
+    Field("ban", "object or null", "`id`, `until`, `at`, `by` and `reason`; null: it has none"),
+)
 _WRITTEN = (_KEY, Field("version", "text", "the new version; an opaque token"))
 
 SCHEMA: Mapping[str, tuple[Field, ...]] = {
@@ -112,6 +118,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("members", "number or null", "how many members they have"),
         Field("paused", "list", "services that are paused, with or without a leader"),
         Field("long_paused", "list", "those of them that were paused more than a day ago"),
+        Field("banned", "list", "objects with `group`, `id`, `until`, `at`, `by` and `reason`"),
         Field("leaderless", "list", "services without a leader though candidates wait"),
         Field("unreadable", "number or null", "how many records cannot be read"),
         Field("unreadable_keys", "list", "up to 10 of them, as they are in the store"),
@@ -138,6 +145,8 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("updated", "list", "ids of members whose data changed"),
         Field("members", "list", _MEMBERS),
     ),
+    "group evict": _MEMBER,
+    "group admit": _MEMBER,
     "kv get": (_KEY, _VALUE, _VERSION),
     "kv put": _WRITTEN,
     "kv set": _WRITTEN,

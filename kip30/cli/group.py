@@ -1,12 +1,13 @@
-"""``kip30 group``: list, watch and join groups."""
+"""``kip30 group``: list, watch and join groups, and keep members out."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from kip30.cli import _output, _parameters
+from kip30.cli._confirmation import confirm
 from kip30.cli._failures import say
 from kip30.cli._follow import stay, watch
 from kip30.cli._groups import Commands
@@ -14,8 +15,12 @@ from kip30.cli._output import Lines, Output, Row
 from kip30.cli._stderr import queue_stderr
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.codecs import BYTES
+from kip30.config import did_you_mean
 from kip30.errors import MemberExistsError
+from kip30.locator import PluginLocator
 from kip30.membership import MembershipChange
+from kip30.operations import BannedMember, admit, check_group, evict
+from kip30.runtime.member import Member
 
 _TITLES = ("MEMBER", "DATA")
 _WIDTHS = (1, 24)
@@ -25,7 +30,7 @@ _group = click.argument("group")
 
 @click.group("group", cls=Commands, no_args_is_help=False)
 def command() -> None:
-    """List, watch and join groups."""
+    """List, watch and join groups, and keep members out."""
 
 
 @command.command("list")
@@ -41,9 +46,19 @@ def list_members(choice: StoreChoice, group: str, *, output: Output) -> None:
 
 
 _JOINED = "joined group {group} as {member}"
-_LOST = "{member} is not a member of {group} now: the session was lost, joining again"
+_LOST = "{member} is not a member of {group} now: {why}, joining again"
 _REJOINED = "joined group {group} as {member} again"
 _EVICTED = "{member} is no longer a member of {group}: another client has taken the id"
+
+
+class _News(NamedTuple):
+    text: str
+    why: str = ""
+
+
+def _why(lost: Member) -> str:
+    """Return why *lost* is no member any longer; its session may go on."""
+    return lost.ending_reason if lost.lease.is_valid() else "the session was lost"
 
 
 @command.command()
@@ -67,25 +82,25 @@ def join(choice: StoreChoice, group: str, *, member: str, data: bytes) -> int:
     """Be a member of GROUP until interrupted.
 
     A member whose session was lost joins again as soon as possible. Each change is reported on
-    stderr.
+    stderr. With the setting plugin.operations=true it obeys `kip30 group evict`.
     """
     queue_stderr()
     with choice.open() as locator:
         membership = locator.group_membership(group, BYTES)
 
-        def join_with(tell: Callable[[str], object]) -> None:
+        def join_with(tell: Callable[[_News], object]) -> None:
             membership.join(
                 member,
                 data,
-                on_lost=lambda _: tell(_LOST),
-                on_rejoined=lambda _: tell(_REJOINED),
-                on_evicted=lambda _: tell(_EVICTED),
+                on_lost=lambda lost: tell(_News(_LOST, _why(lost))),
+                on_rejoined=lambda _: tell(_News(_REJOINED)),
+                on_evicted=lambda _: tell(_News(_EVICTED)),
             )
-            tell(_JOINED)
+            tell(_News(_JOINED))
 
-        def show(news: str) -> None:
-            line = news.format(group=group, member=member)
-            if news is _EVICTED:
+        def show(news: _News) -> None:
+            line = news.text.format(group=group, member=member, why=news.why)
+            if news.text is _EVICTED:
                 raise MemberExistsError(line)
             say(line)
 
@@ -106,6 +121,91 @@ def watch_group(choice: StoreChoice, group: str, *, output: Output) -> int:
         listen = partial(membership.add_listener, initial=True)
         lines = output.lines(("CHANGE", *_TITLES), _WIDTHS)
         return watch(locator, listen, partial(_show, lines))
+
+
+_MEMBER_TITLES = ("GROUP", "MEMBER", "BANNED UNTIL", "BY", "REASON")
+
+
+@command.command("evict")
+@_group
+@click.argument("member", metavar="ID")
+@click.option(
+    "--ban",
+    "ban_seconds",
+    metavar="TIME",
+    default="5min",
+    type=_parameters.duration,
+    help="How long: a number with s, min, h or d, such as 30min; else 5min.",
+)
+@click.option("--reason", metavar="TEXT", default="", help="Shown to operators and to the program.")
+@click.option("--yes", "confirmed", is_flag=True, help="Do not ask.")
+@_output.prints_records
+@opens_store
+def evict_member(  # noqa: PLR0913  one argument per option
+    choice: StoreChoice,
+    group: str,
+    *,
+    member: str,
+    ban_seconds: float,
+    reason: str,
+    confirmed: bool,
+    output: Output,
+) -> None:
+    """Let member ID leave GROUP, and keep it out for some time.
+
+    The member itself ends its membership, and joins again by itself when the ban is over. Programs
+    with the setting plugin.operations=true obey; others stay: `kip30 group list GROUP` shows who is
+    there. An ID that no member has is banned all the same. A second ban of ID replaces the first
+    one. `kip30 group admit` lifts it.
+    """
+    check_group(group)
+    with choice.open() as locator:
+        if not confirmed:
+            _confirm(locator, group, member, ban_seconds)
+        evicted = evict(locator, group, member, ban_seconds=ban_seconds, reason=reason)
+        if not evicted.is_member:
+            members = locator.group_membership(group, BYTES).membership_list()
+            say(f"{group!r} has no member {member!r} now{did_you_mean(member, sorted(members))}")
+    _print_member(evicted, output)
+
+
+def _confirm(locator: PluginLocator, group: str, member: str, ban_seconds: float) -> None:
+    """Ask before a member is evicted; an id that no member has takes nothing from anybody."""
+    if member in locator.group_membership(group, BYTES).membership_list():
+        confirm(
+            f"Let {member!r} leave {group!r}, and ban it for {ban_seconds:g} s?",
+            otherwise="this needs --yes",
+        )
+
+
+@command.command("admit")
+@_group
+@click.argument("member", metavar="ID")
+@_output.prints_records
+@opens_store
+def admit_member(choice: StoreChoice, group: str, *, member: str, output: Output) -> None:
+    """Lift the ban of member ID in GROUP, so that it joins again by itself.
+
+    Nothing happens to one that is not banned.
+    """
+    check_group(group)
+    with choice.open() as locator:
+        admitted = admit(locator, group, member)
+    _print_member(admitted, output)
+
+
+def _print_member(one: BannedMember, output: Output) -> None:
+    ban = one.ban
+    row: tuple[str, ...] = (one.group, one.id, "-", "", "")
+    if ban is not None:
+        row = (one.group, one.id, _output.moment(ban.until), ban.by, ban.reason)
+    record = {
+        "group": one.group,
+        "id": one.id,
+        "is_member": one.is_member,
+        "ban": None if ban is None else ban._asdict(),
+    }
+    output.table(_MEMBER_TITLES, [row], [record])
 
 
 def _show(lines: Lines, change: MembershipChange[bytes]) -> None:

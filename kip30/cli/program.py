@@ -32,7 +32,7 @@ COMMANDS = {
     "serve": "Serve a page that shows the store, until interrupted, and print its address.",
     "services": "Print all services with their leaders.",
     "groups": "Print all groups that have members, and how many.",
-    "group": "List, watch and join groups.",
+    "group": "List, watch and join groups, and keep members out.",
     "kv": "Read and change keys and values.",
     "backends": "List the stores: whether installed, what they offer, and their limits.",
     "config": "Print the reference of all settings, or check those in use.",

@@ -20,6 +20,7 @@ from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.errors import UnavailableError
 from kip30.operations import Overview, OverviewReader
 from kip30.operations.overview import MOST_UNREADABLE
+from kip30.runtime.bans import Ban
 
 Row = tuple[str, _output.Field]
 
@@ -38,9 +39,9 @@ def command(choice: StoreChoice, *, watching: bool, output: Output) -> int:
     That is the store and its place, how long the read took, the numbers of services, groups and
     members; and, as "attention", services in whose line candidates wait though no one has led
     for a session timeout, services that have been paused for longer than a day, and records
-    that cannot be read. A service that is paused is shown as such. If others have no leader, a
-    second look follows after that time. Exits with 1 if something wants attention, and 3 if the
-    store does not answer.
+    that cannot be read. A service that is paused, and an id that is banned from a group, are
+    shown as such. If others have no leader, a second look follows after that time. Exits with 1
+    if something wants attention, and 3 if the store does not answer.
 
     A watch looks every 10 s, and every 30 s on Cassandra, where it reads whole tables. It shows
     that the store does not answer, and goes on. On Cassandra candidates form no line, so no
@@ -107,6 +108,7 @@ def _rows(reader: OverviewReader, look: Overview | UnavailableError) -> list[Row
         ("read", f"{look.read_seconds * 1000:.1f} ms"),
         *counts,
         *(("paused", one) for one in look.paused),
+        *(("banned", f"{ban.id} in {group}") for group, ban in _bans(look)),
         *(("attention", problem) for problem in look.problems()),
     ]
 
@@ -120,11 +122,15 @@ def _counts(overview: Overview) -> dict[str, int]:
     }
 
 
+def _bans(overview: Overview) -> list[tuple[str, Ban]]:
+    return [(group, ban) for group in sorted(overview.bans) for ban in overview.bans[group]]
+
+
 def _record(reader: OverviewReader, look: Overview | UnavailableError) -> dict[str, Any]:
     record = {"at": time.time(), "store": reader.store, "place": reader.place or None}
     if isinstance(look, UnavailableError):
         unknown = ("read_ms", "services", "led", "groups", "members", "unreadable")
-        empty = ("paused", "long_paused", "leaderless", "unreadable_keys")
+        empty = ("paused", "long_paused", "banned", "leaderless", "unreadable_keys")
         nothing: dict[str, Any] = {name: [] for name in empty}
         return {**record, **dict.fromkeys(unknown), **nothing, "error": explain(look).what}
     return {
@@ -133,6 +139,7 @@ def _record(reader: OverviewReader, look: Overview | UnavailableError) -> dict[s
         **_counts(look),
         "paused": look.paused,
         "long_paused": look.long_paused,
+        "banned": [{"group": group, **ban._asdict()} for group, ban in _bans(look)],
         "leaderless": [one.service for one in look.leaderless],
         "unreadable": len(look.unreadable),
         "unreadable_keys": [one.shown_key for one in look.unreadable[:MOST_UNREADABLE]],

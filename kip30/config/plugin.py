@@ -79,7 +79,8 @@ class CommonSettings:
         boolean,
         default=False,
         doc="Whether candidates obey `kip30 pause`, `step-down` and `hand-over`, and note their"
-        " terms for `kip30 terms`; those of `kip30 run` do unless this is set to false",
+        " terms for `kip30 terms`; those of `kip30 run` do unless this is set to false; and whether"
+        " members obey `kip30 group evict`",
     )
     is_metered: bool = setting(
         "plugin.metrics",

@@ -1,12 +1,21 @@
-"""For operators: list services and groups, direct elections, handle many keys.
+"""For operators: list services and groups, direct elections and members, handle many keys.
 
 The commands `kip30 status`, `services`, `groups`, `pause`, `resume`, `step-down`, `hand-over`,
-`terms` and `kv export`, `import`, `tree`, `sweep`, `delete --recursive` are made of these
-functions. Those that list or handle many keys use the scans of `kip30.scanning`, so they need a
-store that declares ``scanning``, open no session, and see records of other clients as they are.
+`terms`, `group evict`, `group admit` and `kv export`, `import`, `tree`, `sweep`,
+`delete --recursive` are made of these functions. Those that list or handle many keys use the scans
+of `kip30.scanning`, so they need a store that declares ``scanning``, open no session, and see
+records of other clients as they are.
 """
 
 from kip30.operations.directive_pruning import prune_directives
+from kip30.operations.bans import (
+    USUAL_BAN_SECONDS,
+    BannedMember,
+    admit,
+    check_group,
+    evict,
+    read_bans,
+)
 from kip30.operations.directives import (
     HOLD_SECONDS,
     DirectedService,
@@ -38,6 +47,8 @@ __all__ = [
     "HOLD_SECONDS",
     "LONGEST_LINE",
     "LONGEST_TTL_SECONDS",
+    "USUAL_BAN_SECONDS",
+    "BannedMember",
     "ConflictRule",
     "Deletion",
     "DirectedService",
@@ -53,14 +64,18 @@ __all__ = [
     "StoredKey",
     "Sweep",
     "WaitingPlace",
+    "admit",
     "began_at",
     "check_directed",
+    "check_group",
     "check_servers",
     "delete_versions",
+    "evict",
     "parse_exported",
     "pause_service",
     "plan_import",
     "prune_directives",
+    "read_bans",
     "read_directives",
     "read_directory",
     "read_line",

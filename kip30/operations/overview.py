@@ -12,7 +12,8 @@ from kip30.operations.directory import CLAIMS, GroupStatus, ServiceStatus, direc
 from kip30.operations.key_scan import StoredKey, keys_of
 from kip30.operations.scanned_pages import StoreScan
 from kip30.operations.service_terms import began_at
-from kip30.runtime import directives, past_terms
+from kip30.runtime import bans, directives, past_terms
+from kip30.runtime.bans import Ban
 from kip30.runtime.directives import Directives, ElectionPause
 from kip30.runtime.resolution import Configuration, resolve, store_place
 from kip30.scanning import Rejected, View
@@ -40,6 +41,7 @@ class Overview(NamedTuple):
         groups: As in `Directory`, without those of kip30 itself.
         directives: By service, the directives of those that an operator has paused, whether they
             have a leader or not, or of which one was asked to step down and it is not over.
+        bans: By group, the bans that are not over.
         vacant: Services without a leader in whose line candidates wait, locks and coordinators
             included, without those that are paused. That is normal during an election. On
             Cassandra there are none, because candidates form no line there. One with a name too
@@ -60,6 +62,7 @@ class Overview(NamedTuple):
     services: Sequence[ServiceStatus]
     groups: Sequence[GroupStatus]
     directives: Mapping[str, Directives]
+    bans: Mapping[str, Sequence[Ban]]
     vacant: Sequence[ServiceStatus]
     leaderless: Sequence[ServiceStatus]
     unreadable: Sequence[Rejected]
@@ -147,6 +150,7 @@ class OverviewReader:
         found = directory_of(scan.pages(CLAIMS), internal=True)
         unreadable = list(found.unreadable)
         standing = _read_directives(scan, unreadable)
+        banned = _read_bans(scan, unreadable)
         since = _read_since(scan, found.services, unreadable) if self._with_terms else {}
         ended = time.monotonic()
         vacant = [
@@ -163,6 +167,7 @@ class OverviewReader:
             [one for one in found.services if not one.service.startswith(INTERNAL)],
             [one for one in found.groups if not one.group.startswith(INTERNAL)],
             standing,
+            banned,
             vacant,
             self._vacancies.note(vacant, began, ended),
             unreadable,
@@ -214,6 +219,20 @@ def _read_directives(scan: StoreScan, unreadable: list[Rejected]) -> dict[str, D
     return standing
 
 
+def _read_bans(scan: StoreScan, unreadable: list[Rejected]) -> dict[str, Sequence[Ban]]:
+    """Return the bans that are not over; add to *unreadable* what cannot be read."""
+    found = dict[str, Sequence[Ban]]()
+    for group, one in _records(scan, bans.NAMESPACE, unreadable):
+        try:
+            present = bans.decode_bans(group, one.value).in_effect(time.time())
+        except StoreError as error:
+            unreadable.append(Rejected(one.key.encode(), str(error)))
+            continue
+        if present:
+            found[group] = present
+    return found
+
+
 def _read_since(
     scan: StoreScan, services: Iterable[ServiceStatus], unreadable: list[Rejected]
 ) -> dict[str, float]:
@@ -235,7 +254,7 @@ def _read_since(
 def _records(
     scan: StoreScan, namespace: str, unreadable: list[Rejected]
 ) -> Iterator[tuple[str, StoredKey]]:
-    """Yield each record of *namespace* with its service; add to *unreadable* the others."""
+    """Yield each record of *namespace* with its service or group; add to *unreadable* the others."""
     for one in keys_of(scan.pages(View(under=namespace)), unreadable):
         yield unescape(one.key.rpartition("/")[2]), one
 

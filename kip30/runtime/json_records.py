@@ -1,4 +1,4 @@
-"""Records of kip30's own that are JSON, and the keys of those about one service."""
+"""Records of kip30's own that are JSON, and the keys of those about one service or group."""
 
 import json
 import math
@@ -11,13 +11,13 @@ UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
 """The errors of the functions here, and of code that takes fields which are not there."""
 
 
-def record_key(namespace: str, service: str) -> Key:
-    """Return the key of the record of *service* in *namespace*.
+def record_key(namespace: str, name: str, what: str = "service") -> Key:
+    """Return the key of the record in *namespace* of *name*, which is a *what*.
 
     Raises:
         InvalidNameError: The name is too long.
     """
-    return parse_key(f"{namespace}/{escape(check_id(service, 'service'))}")
+    return parse_key(f"{namespace}/{escape(check_id(name, what))}")
 
 
 def fields_of(data: bytes, record_format: int) -> Mapping[str, Any]:

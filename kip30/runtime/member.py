@@ -8,8 +8,10 @@ from typing_extensions import override
 
 from kip30.driver.records import Version
 from kip30.errors import DefiniteError, NotMemberError
-from kip30.runtime.dispatcher import Delivery, Dispatcher
+from kip30.runtime.dispatcher import Dispatcher
 from kip30.runtime.leased import LeaseBound
+from kip30.runtime.term_work import WorkInProgress
+from kip30.runtime.work_delivery import WorkDelivery
 
 
 class Member(LeaseBound):
@@ -61,7 +63,7 @@ class MemberCallbacks:
         self._on_lost = on_lost
         self._on_evicted = on_evicted
         self._on_rejoined = on_rejoined
-        self._queue: Delivery[Callable[[], object]] | None = None
+        self._queue: WorkDelivery[Callable[[], object]] | None = None
 
     def start(self, dispatcher: Dispatcher, member_id: str) -> None:
         """Call on the threads of *dispatcher* from now on.
@@ -69,11 +71,18 @@ class MemberCallbacks:
         One queue for all three: a callback that blocks delays the later ones of its member only.
         """
         name = f"a callback of member {member_id!r}"
-        self._queue = Delivery(dispatcher, lambda call: call(), name, kind="member")
+        self._queue = WorkDelivery(dispatcher, lambda call: call(), name, kind="member")
 
-    def lost(self, member: Member) -> None:
-        """Queue a call of on_lost."""
-        self._send(self._on_lost, member)
+    def lost(self, member: Member, held_by: WorkInProgress | None = None) -> None:
+        """Queue a call of on_lost.
+
+        With *held_by* it is work there: *member* is not released before it has returned.
+        """
+        if held_by is None or self._on_lost is None or self._queue is None:
+            self._send(self._on_lost, member)
+            return
+        call = partial(self._on_lost, member)
+        self._queue.send_work(call, partial(held_by.begin, member), held_by.end)
 
     def rejoined(self, member: Member) -> None:
         """Queue a call of on_rejoined."""

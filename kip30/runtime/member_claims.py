@@ -6,10 +6,22 @@ from typing import NamedTuple
 from kip30.driver.kit import refusals
 from kip30.driver.kit.refusals import OtherRecordError
 from kip30.driver.records import Claim, Kind, Snapshot, Target, new_nonce
-from kip30.errors import DefiniteError, Kip30Error, MemberExistsError, OutcomeUnknownError
+from kip30.errors import (
+    AuthenticationError,
+    BannedError,
+    ClosedError,
+    DefiniteError,
+    Kip30Error,
+    MemberExistsError,
+    OutcomeUnknownError,
+    StoreError,
+)
+from kip30.runtime.ban_watch import BanWatch
 from kip30.runtime.late_claims import SEARCH_PAUSE, forget_at, search_pause
 from kip30.runtime.lost_answers import Wait, given_back, insist
 from kip30.runtime.open_store import OpenStore
+
+_NOT_ALLOWED = (BannedError, AuthenticationError, StoreError)
 
 
 class Granted(NamedTuple):
@@ -29,9 +41,12 @@ class _Attempt(NamedTuple):
 class MemberClaims:
     """Claims, replaces and releases one id. Only one thread at a time may call what sends."""
 
-    def __init__(self, store: OpenStore, group: str, member_id: str) -> None:
-        """Claim nothing yet."""
+    def __init__(
+        self, store: OpenStore, group: str, member_id: str, bans: BanWatch | None = None
+    ) -> None:
+        """Claim nothing yet, and nothing of which *bans* has a ban."""
         self._store = store
+        self._bans = bans
         self._driver = store.drivers.membership
         self._group = group
         self._id = member_id
@@ -46,11 +61,18 @@ class MemberClaims:
     def claim(self, data: bytes) -> Granted:
         """Claim the id until the answer is known; a retry finds its own success by the nonce.
 
+        A claim that is granted counts only once the bans have been read after it: that reading has
+        every ban that was acknowledged before.
+
         Raises:
             MemberExistsError: Another live claim holds the id.
+            BannedError: An operator has banned the id.
             DefiniteError: This request was not granted; an earlier one may have been.
             OutcomeUnknownError: It may have been granted.
         """
+        # An earlier claim that may have been granted must be found, and be given back.
+        if self._bans is not None and self._unresolved is None:
+            self._bans.check_before_claim(self._id)
         earlier = self._unresolved or self._unanswered
         attempt = _Attempt(earlier.nonce if earlier else new_nonce(), data)
         was_resolved = self._unresolved is None
@@ -64,6 +86,7 @@ class MemberClaims:
         except DefiniteError:
             self._unresolved = self._unanswered if was_resolved else self._unresolved
             raise
+        self._check_bans(claim)
         self._unresolved = None
         return Granted(claim, shows_data=earlier is None)
 
@@ -101,6 +124,15 @@ class MemberClaims:
         attempts = self._unresolved, self._unanswered
         return any(one is not None and one.nonce == nonce for one in attempts)
 
+    def give_back_shown(self) -> None:
+        """Release a claim whose answer was lost, if the store shows that it was granted.
+
+        Call it again: it may be granted later.
+        """
+        late = self._unresolved or self._unanswered
+        if late is not None:
+            self._give_back_shown(late, self._store.asking())
+
     def take_back_late(self) -> float | None:
         """Release a claim that was granted but whose answer was lost; no other claim may follow.
 
@@ -118,9 +150,33 @@ class MemberClaims:
         nonces = wait(self._store.late_claim_reads.nonces(self._group, pause or SEARCH_PAUSE))
         # That may be from before a release, and then the look-up would claim again: so it is read
         # again.
-        if nonces.get(self._id) == late.nonce and self._holder(wait) == late.nonce:
-            self.release(wait(self._send(late)))
+        if nonces.get(self._id) == late.nonce:
+            self._give_back_shown(late, wait)
         return pause
+
+    def _give_back_shown(self, late: _Attempt, wait: Wait) -> None:
+        if self._holder(wait) == late.nonce:
+            self.release(wait(self._send(late)))
+
+    def _check_bans(self, claim: Claim) -> None:
+        """Return if *claim*, which was granted, may be used; else give it back.
+
+        If the bans cannot be read it stays unresolved, so that a retry finds it.
+        """
+        if self._bans is None:
+            return
+        try:
+            self._bans.check_now(self._id)
+        except _NOT_ALLOWED:
+            self.release(claim)
+            self._unresolved = None
+            raise
+        except ClosedError:
+            raise
+        except Kip30Error as error:
+            raise OutcomeUnknownError(
+                f"{self._id!r} is not known to be free of bans yet: {error}"
+            ) from error
 
     def _request(self, attempt: _Attempt, wait: Wait) -> Claim:
         try:

@@ -1,6 +1,7 @@
 """One member of one group, from join to leave, over any number of sessions."""
 
 import logging
+import math
 import threading
 import time
 from concurrent.futures import Future
@@ -18,12 +19,15 @@ from kip30.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from kip30.runtime.ban_watch import BanWatch
+from kip30.runtime.bans import Ban
 from kip30.runtime.lost_answers import Wait
 from kip30.runtime.member import Member, MemberCallbacks, MemberListener
 from kip30.runtime.member_claims import MemberClaims
 from kip30.runtime.member_phases import MemberPhases, Phase, Update
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.own_record_watch import OwnRecordWatch
+from kip30.runtime.term_work import TermWork
 
 __all__ = ["Member", "MemberCallbacks", "MemberLifecycle", "MemberListener"]
 
@@ -59,15 +63,19 @@ class MemberLifecycle:
     request, so that on_lost never queues behind tasks that wait for a store that does not respond.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  made in one place
         self,
         store: OpenStore,
         group: str,
         member_id: str,
         phases: MemberPhases,
         callbacks: MemberCallbacks,
+        bans: BanWatch,
     ) -> None:
-        """Claim nothing before `join`. *phases* is this member's alone, with its first data."""
+        """Claim nothing before `join`. *phases* is this member's alone, with its first data.
+
+        *bans* are those of the group.
+        """
         self._store = store
         self._group = group
         self._id = member_id
@@ -81,7 +89,8 @@ class MemberLifecycle:
         )
         self._watch = OwnRecordWatch(store, group, member_id, self._incarnations)
         self._phases = phases
-        self._claims = MemberClaims(store, group, member_id)
+        self._claims = MemberClaims(store, group, member_id, bans)
+        self._bans = bans
         # Held during every request, so that requests of one member never overlap.
         self._busy = threading.RLock()
         # The newest incarnation, perhaps ended; None before the first and after the last one.
@@ -97,6 +106,14 @@ class MemberLifecycle:
         # The newest incarnation whose claim the store has released before a re-join. Written under
         # _busy.
         self._given_back: Member | None = None
+        # The ban that has ended the newest incarnation; None if another cause has, or it lasts.
+        # Written under _turning.
+        self._obeyed: Ban | None = None
+        # Keeps an incarnation that was banned from being released before a lease margin has passed,
+        # and until when that is, on the lease clock. Set before the phase shows the end, so that
+        # who closes it sees this.
+        self._kept: TermWork | None = None
+        self._kept_until = math.inf
         # Whether the claim was released with those of other members. Written by `released`.
         self._is_released = False
         self._retry = Retry(store.context.clock)
@@ -141,6 +158,7 @@ class MemberLifecycle:
                 # Under _busy: the task that withdraws what was claimed waits for it. If it has
                 # already finished, it would not release a later claim.
                 self._check_is_wanted()
+                self._bans.begin(self._incarnations)
                 member = self._claim(newest)
             except BaseException as error:
                 if not isinstance(error, (MemberExistsError, *stays_wanted)):
@@ -211,9 +229,11 @@ class MemberLifecycle:
             return ClosedError("closed while waiting for the re-join")
         if self._phases.is_over():
             return self._not_a_member()
+        ban = self._bans.ban_of(self._id)
+        why = "has lost its session" if ban is None else f"is {ban},"
         return OutcomeUnknownError(
-            f"{self._id!r} has lost its session and has not re-joined {self._group!r} yet: it will"
-            " re-join with this data, or with newer data"
+            f"{self._id!r} {why} and has not re-joined {self._group!r} yet: it will re-join with"
+            " this data, or with newer data"
         )
 
     def leave(self) -> Future[None]:
@@ -264,7 +284,7 @@ class MemberLifecycle:
         try:
             # Read here: the last request may have been a re-join.
             member = self.member
-            return None if member is None or member is self._removed else member.claim
+            return None if member is None or self._has_no_claim(member) else member.claim
         finally:
             self._busy.release()
 
@@ -297,6 +317,7 @@ class MemberLifecycle:
         self._phases.enter(Phase.CLOSED)
         if self.member is not None:
             self.member.end("closed")
+        self._keep_no_longer()
         fail(self._left, ClosedError("closed while leaving"))
 
     def _is_joined(self) -> bool:
@@ -325,7 +346,10 @@ class MemberLifecycle:
         return None if is_shown else PendingUpdate(update, until, unanswered)
 
     def _not_a_member(self) -> NotMemberError:
-        reason = _REASONS.get(self._phases.phase, "")
+        phase, ban = self._phases.phase, self._obeyed
+        reason = _REASONS.get(phase, "")
+        if phase is Phase.ENDED and ban is not None:
+            reason = f": it was {ban}, and it joined with rejoin=False"
         return NotMemberError(f"{self._id!r} is not a member of {self._group!r}{reason}")
 
     def _claim(self, update: Update, *, is_rejoin: bool = False) -> Member:
@@ -335,7 +359,7 @@ class MemberLifecycle:
         member = Member(claim, update.data, wake, future)
         self._store.sessions.adopt(claim.lease)
         with self._turning:  # so that nothing reports this incarnation lost before it has begun
-            self.member = member
+            self.member, self._obeyed = member, None
             is_joined = self._phases.enter(Phase.JOINED)
             if is_joined and shows_data:
                 self._phases.acknowledge(update)
@@ -368,6 +392,7 @@ class MemberLifecycle:
         return True
 
     def _step(self) -> None:
+        self._bans.report()
         with self._busy:
             try:
                 self._advance()
@@ -383,6 +408,7 @@ class MemberLifecycle:
                 self._retry.succeeded()
 
     def _advance(self) -> None:
+        self._end_kept()
         phase = self._phases.phase
         if phase in {Phase.LEAVING, Phase.ENDED}:
             self._withdraw()
@@ -432,14 +458,39 @@ class MemberLifecycle:
         self._task.close()
         self._incarnations.close()
         self._watch.close()
+        self._bans.end(self._incarnations)
         self._store.unregister(self)
+
+    def _end_kept(self) -> None:
+        """Let an incarnation that was banned be released once the margin has passed."""
+        kept = self._kept
+        if kept is None:
+            return
+        until = min(self._kept_until, kept.term.held_until)
+        if self._now() < until:
+            self._task.wake_at(until)
+        else:
+            self._keep_no_longer()
+
+    def _keep_no_longer(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            self._store.work.end(kept)
 
     def _rejoin(self, member: Member) -> None:
         self._lose(member, member.lease.end_reason or member.lease.lateness)
         if self._phases.is_over():
             return  # it has left meanwhile, or is not to re-join: the next step releases it
+        if self._is_held(member):  # banned, and on_lost has not returned, or the margin lasts
+            self._task.wake_at(member.held_until)
+            return
         if member is not self._given_back and self._release(member):
             self._given_back = member
+        ban = self._bans.ban_of(self._id)
+        if ban is not None:
+            self._claims.give_back_shown()
+            self._task.wake_at(self._bans.next_look(ban))
+            return
         try:
             self._claim(self._phases.newest(), is_rejoin=True)
         except MemberExistsError as error:
@@ -485,8 +536,11 @@ class MemberLifecycle:
         """End an incarnation that is no longer valid; the other task then does the rest."""
         self._end_if_late()
         member = self.member
-        if member is not None and member.is_valid() and self._watch.shows_loss_of(member.claim):
-            self._lose_removed(member)
+        if member is not None and member.is_valid():
+            if self._watch.shows_loss_of(member.claim):
+                self._lose_removed(member)
+            elif (ban := self._bans.ban_of(self._id)) is not None:
+                self._lose(member, str(ban), ban)
         self._task.wake()
 
     def _end_if_late(self) -> None:
@@ -497,27 +551,43 @@ class MemberLifecycle:
     def _release(self, member: Member) -> bool:
         """Release the claim of *member*; false if the store did not confirm it.
 
-        A removed record has no claim left. By now another client may hold the id, and a store that
-        can only compare how often a record was written would remove that client's record.
+        By now another client may hold the id of one that has none, and a store that can only
+        compare how often a record was written would remove that client's record.
         """
-        return member is self._removed or self._claims.release(member.claim)
+        return self._has_no_claim(member) or self._claims.release(member.claim)
+
+    def _has_no_claim(self, member: Member) -> bool:
+        """Return whether the record of *member* was removed, or given back and that confirmed."""
+        return member is self._removed or member is self._given_back
 
     def _lose_removed(self, member: Member) -> None:
         """End *member*, whose record another client has removed."""
         self._removed = member
         self._lose(member, "the store has no such member")
 
-    def _lose(self, member: Member, reason: str) -> None:
+    def _lose(self, member: Member, reason: str, ban: Ban | None = None) -> None:
         """End *member*, unless another thread has; on_lost is queued before the next on_rejoined.
 
         Only the present incarnation is lost: by the time the lock is acquired there may be another.
+        With a *ban* it is released once on_lost has returned and a lease margin has passed: the
+        program may act on an answer of just before its end.
         """
         with self._turning:
-            phase = self._phases.lose() if self.member is member else None
-            if phase is None:
+            if self.member is not member:
                 return
-            member.end(reason)
-            self._callbacks.lost(member)
+            if ban is not None:  # first: a step that sees the end must not release it
+                self._kept_until = math.inf
+                self._kept = self._store.work.begin(member)
+            phase = self._phases.lose()
+            if phase is not None:
+                self._obeyed = ban
+                member.end(reason)
+                self._kept_until = self._now() + self._store.context.margin_seconds
+                self._callbacks.lost(member, None if ban is None else self._store.work)
+            elif ban is not None:
+                self._keep_no_longer()
+        if phase is None:
+            return
         log.info("lost member %r of %r: %s", self._id, self._group, reason)
         if phase is Phase.ENDED:
             fail(self._left, self._not_a_member())

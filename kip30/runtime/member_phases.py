@@ -42,13 +42,13 @@ TRANSITIONS: Mapping[Phase, Mapping[Phase, str]] = {
         Phase.CLOSED: _CLOSED,
     },
     Phase.JOINED: {
-        Phase.LOST: "the lease ends, or the store has no such member",
+        Phase.LOST: "the lease ends, the store has no such member, or the id is banned",
         Phase.ENDED: "the same, after join with rejoin=False",
         Phase.LEAVING: _LEFT,
         Phase.CLOSED: _CLOSED,
     },
     Phase.LOST: {
-        Phase.JOINED: "the re-join is granted",
+        Phase.JOINED: "the re-join is granted, and the id is not banned",
         Phase.EVICTED: "another client holds the id",
         Phase.LEAVING: _LEFT,
         Phase.CLOSED: _CLOSED,

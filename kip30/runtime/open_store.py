@@ -87,7 +87,8 @@ class OpenStore:
         Args:
             backend: An open one.
             context: That with which it was opened.
-            obeys_directives: Whether candidates obey directives, and note their terms.
+            obeys_directives: Whether candidates obey directives, and note their terms, and members
+                obey bans.
             is_metered: Whether to measure what is done.
 
         Raises:

@@ -26,7 +26,7 @@ class WatchedRecord(Generic[R]):
         self._none = none
         self._target = target
         self._decode = decode
-        self._nonce = ""
+        self._nonce: str = ""
         # The order of the state that has shown it.
         self._order = -1
         self._unreadable: Mapping[str, str] = {}

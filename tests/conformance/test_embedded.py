@@ -12,6 +12,7 @@ from kip30 import PluginLocator
 from kip30.config import Written
 from kip30_conformance.clients.run_processes import Arena
 from kip30_conformance.evidence import Evidence
+from kip30_conformance.fault_suites.ban_faults import BanFaultTests
 from kip30_conformance.fault_suites.commit_faults import CommitFaultTests
 from kip30_conformance.fault_suites.controller_faults import ControllerFaultTests
 from kip30_conformance.fault_suites.coordinator_crashes import CoordinatorWriteTests
@@ -41,6 +42,7 @@ from kip30_conformance.fault_suites.thread_faults import ThreadFaultTests
 from kip30_conformance.fault_suites.vacancy_faults import VacancyFaultTests
 from kip30_conformance.harness import Harness
 from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
+from kip30_conformance.suites.bans import BanTests
 from kip30_conformance.suites.controller import ControllerTests
 from kip30_conformance.suites.coordinate_command import ShareTests
 from kip30_conformance.suites.coordinator_crowds import CoordinatorCrowdTests
@@ -385,6 +387,14 @@ class TestPastTerms(PastTermTests):
 
 class TestDirectiveFaults(DirectiveFaultTests):
     """The same when processes of the embedded store fail."""
+
+
+class TestBans(BanTests):
+    """Bans of members on the embedded store."""
+
+
+class TestBanFaults(BanFaultTests):
+    """The same when processes of the embedded store are stopped."""
 
 
 class TestRunnerDirectives(RunnerDirectiveTests):

@@ -27,6 +27,7 @@ EXPECTED = {
     errors.GroupNotEmptyError: Status.REFUSED,
     errors.IllegalGenerationError: Status.REFUSED,
     errors.FencedInstanceError: Status.REFUSED,
+    errors.BannedError: Status.REFUSED,
     errors.MemberExistsError: Status.REFUSED,
     errors.NotMemberError: Status.REFUSED,
     errors.AlreadyNominatedError: Status.REFUSED,

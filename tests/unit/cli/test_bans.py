@@ -1,0 +1,126 @@
+"""The commands that keep members out: `kip30 group evict`, `group admit`."""
+
+import pytest
+
+from kip30.cli._exit_codes import Status
+from kip30.cli._schema import SCHEMA
+from kip30_conformance.polling import eventually
+
+from .shell import Shell, ended, line_of
+from .test_output import expect_fields
+
+JOIN = ("group", "join", "g", "--set", "plugin.operations=true")
+
+
+def members(shell: Shell) -> list[str]:
+    return [one["id"] for one in shell.json("group", "list", "g")[0]["members"]]
+
+
+def test_a_member_is_evicted_and_admitted(shell: Shell) -> None:
+    with ended(shell.start(*JOIN, "--id", "m1")) as member:
+        assert line_of(member.stderr) == "kip30: joined group g as m1"
+        refused = shell("group", "evict", "g", "m1")
+        assert refused.exit_code == Status.USAGE
+        assert "needs --yes" in refused.stderr
+        evicted = shell("group", "evict", "g", "m1", "--ban", "1h", "--reason", "hot", "--yes")
+        assert (evicted.exit_code, evicted.stderr) == (Status.OK, "")
+        assert evicted.stdout.startswith("g\tm1\t2")
+        assert evicted.stdout.endswith("\thot\n")
+        said = line_of(member.stderr)
+        assert said.startswith("kip30: m1 is not a member of g now: banned until 2")
+        assert said.endswith(": 'hot', joining again")
+        eventually(lambda: not members(shell))
+        status = shell("status")
+        assert "banned\tm1 in g\n" in status.stdout
+        assert status.exit_code == Status.OK
+        (found,) = shell.json("status")
+        assert [(one["group"], one["id"]) for one in found["banned"]] == [("g", "m1")]
+        expect_fields(found, SCHEMA["status"])
+        admitted = shell("group", "admit", "g", "m1")
+        assert (admitted.exit_code, admitted.stdout) == (Status.OK, "g\tm1\t-\t\t\n")
+        assert line_of(member.stderr) == "kip30: joined group g as m1 again"
+        assert members(shell) == ["m1"]
+        member.terminate()
+
+
+def test_the_default_is_a_ban_of_five_minutes(shell: Shell) -> None:
+    (found,) = shell.json("group", "evict", "g", "m", "--yes")
+    expect_fields(found, SCHEMA["group evict"])
+    assert found["ban"]["until"] - found["ban"]["at"] == 300
+    assert found["is_member"] is False
+    (found,) = shell.json("group", "admit", "g", "m")
+    expect_fields(found, SCHEMA["group admit"])
+    assert found["ban"] is None
+
+
+def test_an_id_that_no_member_has_is_banned_and_the_nearest_is_named(shell: Shell) -> None:
+    with ended(shell.start(*JOIN, "--id", "host-1")) as member:
+        assert line_of(member.stderr) == "kip30: joined group g as host-1"
+        evicted = shell("group", "evict", "g", "hosr-1")  # it takes nothing: no question
+        assert evicted.exit_code == Status.OK
+        assert "'g' has no member 'hosr-1' now (did you mean host-1?)" in evicted.stderr
+        assert members(shell) == ["host-1"]
+        member.terminate()
+    late = shell.finish(*JOIN, "--id", "hosr-1")
+    assert late.returncode == Status.REFUSED
+    assert b"'hosr-1' is banned until 2" in late.stderr
+    assert b"`kip30 group admit GROUP ID` lifts the ban" in late.stderr
+
+
+def test_an_id_that_is_not_banned_can_be_admitted(shell: Shell) -> None:
+    assert shell("group", "admit", "g", "m").exit_code == Status.OK
+    assert shell("kv", "list", "kip30.bans").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("evict", "g"), "ID"),
+        (("evict", "g", "m", "--ban", "0s"), "too short"),
+        (("evict", "g", "m", "--ban", "400d"), "give up to a year"),
+        (("evict", "g", "m", "--ban", "-5min"), "not a time"),
+        (("evict", "g", "m", "--ban", "soon"), "not a time"),
+        (("evict", "g", "m", "--reason", "x" * 201), "up to 200 characters"),
+        (("evict", "g", "m", "--reason", "a\tb"), "can be printed"),
+        (("evict", "", "m"), "group is empty"),
+        (("evict", "g", ""), "member is empty"),
+        (("evict", "kip30.line/s", "m"), "kip30's own groups"),
+        (("admit", "kip30.line/s", "m"), "kip30's own groups"),
+        (("evict", "é" * 42, "m"), "255 is the limit"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    shell: Shell, words: tuple[str, ...], problem: str
+) -> None:
+    yes = ("--yes",) if words[0] == "evict" else ()
+    result = shell("group", *words, *yes)
+    assert result.exit_code == Status.USAGE
+    assert problem in result.stderr
+    assert shell("kv", "list", "kip30.bans").stdout == ""
+
+
+def test_a_record_that_cannot_be_read_wants_attention(shell: Shell) -> None:
+    shell("kv", "put", "kip30.bans/g", "{}")
+    for words in (("evict", "g", "m", "--yes"), ("admit", "g", "m")):
+        result = shell("group", *words)
+        assert result.exit_code == Status.UNAVAILABLE
+        assert "the bans of 'g' cannot be read" in result.stderr
+    status = shell("status")
+    assert status.exit_code == Status.REFUSED
+    assert "kip30.bans/g cannot be read" in status.stdout
+
+
+def test_a_full_record_is_refused(shell: Shell) -> None:
+    for number in range(40):
+        assert shell("group", "evict", "g", f"m{number}").exit_code == Status.OK
+    full = shell("group", "evict", "g", "m40")
+    assert full.exit_code == Status.REFUSED
+    assert "'g' has 40 bans" in full.stderr
+    assert "kip30 group admit g ID" in full.stderr
+
+
+def test_an_id_with_escapes_is_printed_harmlessly(shell: Shell) -> None:
+    result = shell("group", "evict", "g", "a\tb\x1b[2J", "--yes")
+    assert result.exit_code == Status.OK
+    assert "\x1b" not in result.stdout + result.stderr
+    assert "\x1b" not in shell("status").stdout
