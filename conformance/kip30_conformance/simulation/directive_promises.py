@@ -1,4 +1,4 @@
-"""Promises about directives: a pause holds, and no write of an operator is lost."""
+"""Promises about directives: pauses and bans hold, and no write of an operator is lost."""
 
 from collections.abc import Iterable
 
@@ -6,8 +6,9 @@ from typing_extensions import override
 
 from kip30.driver.records import Entry, Kind
 from kip30.runtime.candidacy import Leadership
+from kip30.runtime.member import Member
 from kip30_conformance.simulation.model_store import Table
-from kip30_conformance.simulation.programs import SERVICE, ClientProgram, Event
+from kip30_conformance.simulation.programs import GROUP, SERVICE, ClientProgram, Event
 from kip30_conformance.simulation.promises import Promise, World
 
 
@@ -38,7 +39,7 @@ class PausesHold(Promise):
         granted_at = self._granted_at.get(term.claim.entry.nonce)
         if granted_at is None or self._is_named(program.candidate, granted_at):
             return
-        for pause in self.world.directives.pauses:
+        for pause in self.world.directives.pauses.written:
             # What is heard is called a moment after the look; a pause may end in between.
             if pause.since <= granted_at and self.world.now < pause.until:
                 since = granted_at - pause.since
@@ -54,6 +55,40 @@ class PausesHold(Promise):
         )
 
 
+class BansHold(Promise):
+    """X08: no program learns of a re-join that was granted while its member was banned.
+
+    The ban was acknowledged before the grant, and lasts until the program is notified.
+    """
+
+    id = "X08"
+
+    def __init__(self, world: World) -> None:
+        """Judge *world*."""
+        super().__init__(world)
+        self._granted_at: dict[str, float] = {}
+
+    @override
+    def granted(self, table: Table, name: str, entry: Entry) -> None:
+        if (table.kind, table.scope) == (Kind.GROUP, GROUP):
+            self._granted_at[entry.nonce] = self.world.now
+
+    @override
+    def heard(self, program: ClientProgram, event: Event) -> None:
+        member = event.subject
+        if event.what != "rejoined" or not isinstance(member, Member):
+            return
+        granted_at = self._granted_at.get(member.claim.entry.nonce)
+        if granted_at is None:
+            return
+        for ban in self.world.directives.bans[member.id].written:
+            if ban.since <= granted_at and self.world.now < ban.until:
+                self.broken(
+                    f"{member.id} has re-joined by a claim that was granted"
+                    f" {granted_at - ban.since:.3f} s after it was banned"
+                )
+
+
 class DirectivesAreKept(Promise):
     """X08: no two directives that were acknowledged were the same write of the record."""
 
@@ -66,4 +101,4 @@ class DirectivesAreKept(Promise):
             self.broken(f"records with the numbers {sorted(numbers)} were acknowledged")
 
 
-DIRECTIVE_PROMISES: Iterable[type[Promise]] = (PausesHold, DirectivesAreKept)
+DIRECTIVE_PROMISES: Iterable[type[Promise]] = (PausesHold, BansHold, DirectivesAreKept)

@@ -1,15 +1,24 @@
-"""A process of an operator: it pauses the service, resumes it, and ends terms, at random."""
+"""A process of an operator: at random, it pauses the service, ends terms, and bans members."""
 
 import math
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from kip30 import BYTES, Kip30Error, OutcomeUnknownError, PluginLocator
 from kip30.driver.records import new_nonce
-from kip30.operations import HOLD_SECONDS, pause_service, resume_service, step_down_leader
+from kip30.operations import (
+    HOLD_SECONDS,
+    admit,
+    evict,
+    pause_service,
+    resume_service,
+    step_down_leader,
+)
 from kip30.runtime.directives import (
     Directives,
     StepDown,
@@ -34,15 +43,48 @@ _LEFT_BEHIND = 0.3
 
 @dataclass
 class Pausing:
-    """The time in which a service was certainly paused.
+    """The time in which a service was certainly paused, or a member banned.
 
     Attributes:
-        since: When the pause was acknowledged; infinite before that.
+        since: When that was acknowledged; infinite before that.
         until: When an operator began to end or replace it, or when it ends by itself.
     """
 
     since: float = math.inf
     until: float = math.inf
+
+
+@dataclass
+class WrittenPauses:
+    """All pauses of the service, or all bans of one member.
+
+    Attributes:
+        written: Those that were sent.
+        changing: Number of operators that are about to write, end or replace one.
+    """
+
+    written: list[Pausing] = field(default_factory=list[Pausing])
+    changing: int = 0
+
+    @contextmanager
+    def change(self, now: Callable[[], float]) -> Generator[None]:
+        """Note that all may be ended or replaced in the block, also those under way."""
+        for one in self.written:
+            one.until = min(one.until, now())
+        self.changing += 1
+        try:
+            yield
+        finally:
+            self.changing -= 1
+            for one in self.written:
+                if one.since == math.inf:  # not acknowledged: this may have replaced it
+                    one.until = -math.inf
+
+    def acknowledged(self, one: Pausing, now: float) -> None:
+        """Note that *one* was written; another operator may have ended it already."""
+        one.since = now
+        if self.changing > 1:
+            one.until = -math.inf
 
 
 @dataclass
@@ -65,30 +107,16 @@ class DirectiveHistory:
     """The directives of all operators.
 
     Attributes:
-        pauses: All pauses that were sent.
+        pauses: The pauses of the service.
+        bans: The bans, by the id of the member.
         hand_overs: All hand-overs that were sent.
         numbers: The numbers of the records whose writes were acknowledged.
-        changing: Number of operators that are about to write, end or replace a pause.
     """
 
-    pauses: list[Pausing] = field(default_factory=list[Pausing])
+    pauses: WrittenPauses = field(default_factory=WrittenPauses)
+    bans: dict[str, WrittenPauses] = field(default_factory=lambda: defaultdict(WrittenPauses))
     hand_overs: list[HandingOver] = field(default_factory=list[HandingOver])
     numbers: list[int] = field(default_factory=list[int])
-    changing: int = 0
-
-    @contextmanager
-    def change(self, now: Callable[[], float]) -> Generator[None]:
-        """Note that all pauses may be ended or replaced in the block, also those under way."""
-        for one in self.pauses:
-            one.until = min(one.until, now())
-        self.changing += 1
-        try:
-            yield
-        finally:
-            self.changing -= 1
-            for one in self.pauses:
-                if one.since == math.inf:  # not acknowledged: this may have replaced it
-                    one.until = -math.inf
 
 
 class OperatorProgram:
@@ -99,24 +127,30 @@ class OperatorProgram:
         process: SimulatedProcess,
         properties: Configuration,
         service: str,
+        group: str,
         candidates: int,
         history: DirectiveHistory,
         now: Callable[[], float],
         noted: Callable[[str], object],
+        *,
+        bans: bool = False,
     ) -> None:
-        """Direct the candidates of *service* that the programs with that many numbers have.
+        """Direct *service* and *group*, for which the programs with that many numbers stand.
 
-        Call *noted* with each directive before and after it is sent, in words.
+        Call *noted* with each directive before and after it is sent, in words. One that *bans*
+        members does nothing else.
         """
         self.process = process
         self.has_ended = False
         self._properties = properties
         self._service = service
+        self._group = group
         self._candidates = candidates
         self._history = history
         self._now = now
         self._noted = noted
         self._chance = random.Random(process.name)  # noqa: S311  it repeats itself
+        self._bans = bans
         self._is_calm = False
         self._locator = PluginLocator()
 
@@ -136,31 +170,47 @@ class OperatorProgram:
 
     def _main(self) -> None:
         self._insist(lambda: self._locator.startup(self._properties))
-        actions = (self._pause, self._pause_for_a_while, self._resume, self._step_down)
+        actions = (
+            (self._ban, self._admit)
+            if self._bans
+            else (
+                self._pause,
+                self._pause_for_a_while,
+                self._resume,
+                self._step_down,
+                self._hand_over,
+            )
+        )
         while not self._is_calm:
             simulation().park(self._chance.expovariate(1 / _SECONDS_BETWEEN))
             try:
-                self._chance.choice((*actions, self._hand_over))()
+                self._chance.choice(actions)()
             except Kip30Error as error:
                 self._noted(str(error))
+        if self._bans:
+            for number in range(self._candidates):
+                self._insist(partial(self._admit, number))
+        else:
+            self._end_pauses()
+        self.has_ended = True
+        self._locator.close()
+
+    def _end_pauses(self) -> None:
         self._insist(self._resume)
         if self._chance.random() < _LEFT_BEHIND:
             with suppress(Kip30Error):
                 self._leave_behind()
-        self.has_ended = True
-        self._locator.close()
 
     def _pause(self, seconds: float | None = None) -> None:
-        with self._history.change(self._now):  # a former one may be replaced by a shorter one
+        pauses = self._history.pauses
+        with pauses.change(self._now):  # a former one may be replaced by a shorter one
             written = Pausing(until=math.inf if seconds is None else self._now() + seconds)
             self._noted("pauses" if seconds is None else f"pauses for {seconds:.3f} s")
-            self._history.pauses.append(written)
+            pauses.written.append(written)
             done = pause_service(self._locator, self._service, seconds=seconds)
             self._history.numbers.append(done.directives.number)
-            written.since = self._now()
+            pauses.acknowledged(written, self._now())
             self._noted(f"has paused: record {done.directives.number}")
-            if self._history.changing > 1:  # another operator may have ended it already
-                written.until = -math.inf
         if seconds is None:
             simulation().park(self._chance.expovariate(1 / _SECONDS_PAUSED))
             self._resume()
@@ -169,7 +219,7 @@ class OperatorProgram:
         self._pause(self._chance.uniform(1.0, _MOST_PAUSED_SECONDS))
 
     def _resume(self) -> None:
-        with self._history.change(self._now):
+        with self._history.pauses.change(self._now):
             self._noted("resumes")
             done = resume_service(self._locator, self._service)
             self._noted(f"has resumed: record {done.directives.number}")
@@ -198,6 +248,24 @@ class OperatorProgram:
             raise
         written.until = self._now()
         self._noted(f"has handed over to {successor}")
+
+    def _ban(self) -> None:
+        member = f"m{self._chance.randrange(self._candidates)}"
+        seconds = self._chance.uniform(1.0, _MOST_PAUSED_SECONDS)
+        bans = self._history.bans[member]
+        with bans.change(self._now):
+            written = Pausing(until=self._now() + seconds)
+            self._noted(f"bans {member} for {seconds:.3f} s")
+            bans.written.append(written)
+            evict(self._locator, self._group, member, ban_seconds=seconds)
+            bans.acknowledged(written, self._now())
+            self._noted(f"has banned {member}")
+
+    def _admit(self, number: int | None = None) -> None:
+        member = f"m{self._chance.randrange(self._candidates) if number is None else number}"
+        with self._history.bans[member].change(self._now):
+            admit(self._locator, self._group, member)
+            self._noted(f"has admitted {member}")
 
     def _leave_behind(self) -> None:
         """Hand over to a candidate that does not exist, as an operator whose clock is wrong."""

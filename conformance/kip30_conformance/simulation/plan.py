@@ -86,6 +86,7 @@ class RunPlan:
         has_locks: Whether the processes share a lock, too.
         has_items: Whether they divide items, too.
         operators: Number of operators that direct the election.
+        has_bans: Whether they ban members instead.
     """
 
     seed: int
@@ -107,6 +108,7 @@ class RunPlan:
     has_locks: bool = False
     has_items: bool = False
     operators: int = 0
+    has_bans: bool = False
 
     def conditions(self) -> NetworkConditions:
         """Return how bad the network is apart from faults."""
@@ -170,6 +172,11 @@ def expand_with_operators(seed: int) -> RunPlan:
     chance = random.Random(f"operators {seed}")  # noqa: S311  not for secrets: it repeats itself
     plan = replace(expand(seed), has_locks=False, has_items=False)
     return replace(plan, operators=chance.choice((1, 1, 2)))
+
+
+def expand_with_bans(seed: int) -> RunPlan:
+    """Return the plan of *seed* with operators who ban members, and do nothing else."""
+    return replace(expand_with_operators(seed), has_bans=True)
 
 
 def _lost_joins(seed: int, processes: int, until: float) -> Iterator[RunFault]:

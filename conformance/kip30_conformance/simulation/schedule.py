@@ -206,10 +206,12 @@ class Schedule:
             process,
             self._properties(),
             SERVICE,
+            GROUP,
             len(self.plan.rates),
             self.directives,
             lambda: self.simulation.now,
             partial(self._note, process.name),
+            bans=self.plan.has_bans,
         )
         operator.start(self.simulation)
         return operator

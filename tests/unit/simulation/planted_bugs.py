@@ -289,6 +289,10 @@ def _a_term_is_released_when_its_end_is_requested(right: Any) -> Any:
     return step_down
 
 
+def _bans_are_not_read_after_a_claim(_: Any) -> Any:
+    return lambda _self, _claim: None
+
+
 def _operators_overwrite_each_other(_: Any) -> Any:
     def has_written(self: Any, _version: Any, wanted: Any) -> bool:
         self._storage.set(self._key, self._encode(wanted))
@@ -391,6 +395,11 @@ BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
         "_end_requested_terms",
         _a_term_is_released_when_its_end_is_requested,
     ),
+    "bans are not read after a claim": (
+        MemberClaims,
+        "_check_bans",
+        _bans_are_not_read_after_a_claim,
+    ),
     "operators overwrite each other": (
         OperatorRecord,
         "_has_written",
@@ -413,6 +422,11 @@ _OF_DIRECTIVES = frozenset(
 def is_of_directives(bug: str) -> bool:
     """Return whether *bug* shows only in runs with operators."""
     return bug in _OF_DIRECTIVES
+
+
+def is_of_bans(bug: str) -> bool:
+    """Return whether *bug* shows only in runs with operators who ban members."""
+    return bug == "bans are not read after a claim"
 
 
 def is_of_coordinator(bug: str) -> bool:

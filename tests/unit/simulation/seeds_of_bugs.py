@@ -11,10 +11,15 @@ from itertools import count
 from pathlib import Path
 
 from kip30_conformance.simulation import simulate
-from kip30_conformance.simulation.plan import RunPlan, expand, expand_with_operators
+from kip30_conformance.simulation.plan import (
+    RunPlan,
+    expand,
+    expand_with_bans,
+    expand_with_operators,
+)
 from kip30_conformance.simulation.schedule import run
 
-from .planted_bugs import BUGS, is_of_coordinator, is_of_directives, planted
+from .planted_bugs import BUGS, is_of_bans, is_of_coordinator, is_of_directives, planted
 
 FILE = Path(__file__).with_suffix(".json")
 MOST_RUNS = 200
@@ -27,10 +32,11 @@ def first_broken(bug: str, seed: int, most: int = MOST_RUNS) -> tuple[int, RunPl
     """Return the seed from *seed* on that finds *bug*, its plan, and the promise that it breaks.
 
     It must be one of the first *most*. A bug of the coordinator is looked for in runs that divide
-    items, and one of directives in runs with operators.
+    items, one of directives in runs with operators, and one of bans in runs with those who ban.
     """
     with_items = is_of_coordinator(bug)
     plan_of = expand_with_operators if is_of_directives(bug) else expand
+    plan_of = expand_with_bans if is_of_bans(bug) else plan_of
     plans = ((one, plan_of(one)) for one in count(seed))
     wanted = ((one, plan) for one, plan in plans if plan.has_items or not with_items)
     for runs, (found, plan) in enumerate(wanted, 1):

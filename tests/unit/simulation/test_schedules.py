@@ -20,6 +20,7 @@ from kip30_conformance.simulation.plan import (
     RunFaultKind,
     RunPlan,
     expand,
+    expand_with_bans,
     expand_with_operators,
     from_json,
     to_json,
@@ -85,6 +86,11 @@ def test_d01_to_d10_every_promise_is_kept_on_seeds_of_this_commit(offset: int) -
 @pytest.mark.case("X08")
 def test_x08_directives_are_obeyed() -> None:
     _expect_kept(1, plan_of=expand_with_operators)
+
+
+@pytest.mark.case("X08")
+def test_x08_bans_are_obeyed() -> None:
+    _expect_kept(1, plan_of=expand_with_bans)
 
 
 @pytest.mark.large
