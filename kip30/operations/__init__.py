@@ -7,7 +7,6 @@ of `kip30.scanning`, so they need a store that declares ``scanning``, open no se
 records of other clients as they are.
 """
 
-from kip30.operations.directive_pruning import prune_directives
 from kip30.operations.bans import (
     USUAL_BAN_SECONDS,
     BannedMember,
@@ -16,6 +15,7 @@ from kip30.operations.bans import (
     evict,
     read_bans,
 )
+from kip30.operations.directive_pruning import prune_directives
 from kip30.operations.directives import (
     HOLD_SECONDS,
     DirectedService,

@@ -1,15 +1,15 @@
 """The overview of a store for an operator: how much there is, and what wants attention."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kip30.config import Properties, load
 from kip30.errors import Kip30Error, StoreError
 from kip30.names import INTERNAL, unescape
 from kip30.operations.directory import CLAIMS, GroupStatus, ServiceStatus, directory_of
-from kip30.operations.key_scan import StoredKey, keys_of
+from kip30.operations.key_scan import keys_of
 from kip30.operations.scanned_pages import StoreScan
 from kip30.operations.service_terms import began_at
 from kip30.runtime import bans, directives, past_terms
@@ -17,6 +17,8 @@ from kip30.runtime.bans import Ban
 from kip30.runtime.directives import Directives, ElectionPause
 from kip30.runtime.resolution import Configuration, resolve, store_place
 from kip30.scanning import Rejected, View
+
+T = TypeVar("T")
 
 MOST_UNREADABLE = 10
 """Number of records that cannot be read and are shown one by one."""
@@ -203,34 +205,23 @@ def _is_long(pause: ElectionPause | None) -> bool:
 def _read_directives(scan: StoreScan, unreadable: list[Rejected]) -> dict[str, Directives]:
     """Return the directives that have an effect; add to *unreadable* what cannot be read."""
     standing = dict[str, Directives]()
-    for service, one in _records(scan, directives.NAMESPACE, unreadable):
-        try:
-            found = directives.decode_directives(service, one.value)
-        except StoreError as error:
-            unreadable.append(Rejected(one.key.encode(), str(error)))
-            continue
+    decode = directives.decode_directives
+    for service, found in _decoded(scan, directives.NAMESPACE, decode, unreadable):
         now, pause, step_down = time.time(), found.pause, found.step_down
-        found = found._replace(
+        left = found._replace(
             pause=None if pause is None or pause.is_over(now) else pause,
             step_down=None if step_down is None or step_down.is_over(now) else step_down,
         )
-        if found.pause is not None or found.step_down is not None:
-            standing[service] = found
+        if left.pause is not None or left.step_down is not None:
+            standing[service] = left
     return standing
 
 
 def _read_bans(scan: StoreScan, unreadable: list[Rejected]) -> dict[str, Sequence[Ban]]:
     """Return the bans that are not over; add to *unreadable* what cannot be read."""
-    found = dict[str, Sequence[Ban]]()
-    for group, one in _records(scan, bans.NAMESPACE, unreadable):
-        try:
-            present = bans.decode_bans(group, one.value).in_effect(time.time())
-        except StoreError as error:
-            unreadable.append(Rejected(one.key.encode(), str(error)))
-            continue
-        if present:
-            found[group] = present
-    return found
+    found = _decoded(scan, bans.NAMESPACE, bans.decode_bans, unreadable)
+    present = {group: one.in_effect(time.time()) for group, one in found}
+    return {group: one for group, one in present.items() if one}
 
 
 def _read_since(
@@ -238,25 +229,30 @@ def _read_since(
 ) -> dict[str, float]:
     epochs = {one.service: one.epoch for one in services if one.leader is not None}
     since = dict[str, float]()
-    for service, one in _records(scan, past_terms.NAMESPACE, unreadable):
+    decode = past_terms.decode_past_terms
+    for service, terms in _decoded(scan, past_terms.NAMESPACE, decode, unreadable):
         epoch = epochs.get(service)
-        try:
-            terms = past_terms.decode_past_terms(service, one.value)
-        except StoreError as error:
-            unreadable.append(Rejected(one.key.encode(), str(error)))
-            continue
         began = None if epoch is None else began_at(terms, epoch)
         if began is not None:
             since[service] = began
     return since
 
 
-def _records(
-    scan: StoreScan, namespace: str, unreadable: list[Rejected]
-) -> Iterator[tuple[str, StoredKey]]:
-    """Yield each record of *namespace* with its service or group; add to *unreadable* the others."""
+def _decoded(
+    scan: StoreScan, namespace: str, decode: Callable[[str, bytes], T], unreadable: list[Rejected]
+) -> Iterator[tuple[str, T]]:
+    """Yield each record of *namespace*, as *decode* returns it, with its service or group.
+
+    The others are added to *unreadable*.
+    """
     for one in keys_of(scan.pages(View(under=namespace)), unreadable):
-        yield unescape(one.key.rpartition("/")[2]), one
+        name = unescape(one.key.rpartition("/")[2])
+        try:
+            found = decode(name, one.value)
+        except StoreError as error:
+            unreadable.append(Rejected(one.key.encode(), str(error)))
+            continue
+        yield name, found
 
 
 class VacancyTimes:
