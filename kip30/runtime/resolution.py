@@ -162,10 +162,7 @@ def check(config: Configuration = None, *, load_plugins: bool = False) -> Checke
 
     Raises:
         ConfigError: A setting is wrong; the message names it.
-        StoreError: This process has too few file descriptors left to open a store.
     """
-    # Else any import or file fails, with an error that names that file and not the limit.
-    descriptor_limit.require()
     properties = config if isinstance(config, Properties) else load(config)
     try:
         choice = resolve(properties, load_plugins=load_plugins).choice
@@ -220,10 +217,7 @@ def store_place(config: Configuration = None) -> StorePlace:
 
     Raises:
         ConfigError: A setting is wrong; the message names it.
-        StoreError: This process has too few file descriptors left to open a store.
     """
-    # Else any import or file fails, with an error that names that file and not the limit.
-    descriptor_limit.require()
     properties = config if isinstance(config, Properties) else load(config)
     choice = resolve(properties).choice
     settings_class = choice.backend.settings_class

@@ -188,6 +188,8 @@ def test_every_command_with_json_is_documented() -> None:
         "resume",
         "step-down",
         "hand-over",
+        "group evict",
+        "group admit",
         "terms",
         "terms --directives",
         "status",
