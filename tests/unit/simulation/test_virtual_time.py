@@ -13,6 +13,7 @@ from kip30_conformance.simulation import virtual_time
 ROOT = Path(__file__).parents[3]
 CORE = "tests/unit/core"
 FILES = (
+    "test_banned_members.py",
     "test_callbacks.py",
     "test_campaign.py",
     "test_candidate_line.py",
