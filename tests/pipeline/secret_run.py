@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from kip30.pipeline.run.report_files import write_report
-from kip30.pipeline.spark.session import running_session
+from kip30.pipeline.spark.session import register, running_session
 from kip30.pipeline.spark.source import FORMAT, ScanOptions
 from kip30.pipeline.spark.worker_config import shipped
 from kip30.pipeline.stores.endpoints import parse_endpoint, store_endpoint
@@ -45,6 +45,7 @@ def main(file: str, out: Path, events: str) -> None:
 def _looked_at(spark: SparkSession, options: snapshot.SnapshotOptions) -> object:
     texts = ScanOptions(options.source.config, options.source.view()).texts()
     _print(texts)
+    register(spark)
     frame = spark.read.format(FORMAT).options(**texts).load()
     frame.explain("extended")
     return frame.collect()[:1]

@@ -77,16 +77,16 @@ def running_session(
 ) -> Generator[SparkSession]:
     """Open a session for the duration of a with-block, for a program of one job.
 
-    Whatever ends the block, Ctrl-C included, jobs that still run are cancelled, and no process of
-    the session is left. A session that this process has already is used, and stays as it is.
+    It has no data source ``kip30``, which jobs do not need (`register`). Whatever ends the block,
+    Ctrl-C included, jobs that still run are cancelled, and no process of the session is left. A
+    session that this process has already is used, and stays as it is.
     """
     existing = SparkSession.getActiveSession()
     if existing is not None:
-        register(existing)
         yield existing
         return
     before = signal.getsignal(signal.SIGINT) if _is_main_thread() else None
-    session = open_session(master, remote=remote, conf=conf, properties_file=properties_file)
+    session = _opened(master, remote, conf, properties_file)
     if before is not None:
         # Spark's own handler calls the JVM in the middle of the code that it has interrupted.
         signal.signal(signal.SIGINT, before)
@@ -161,7 +161,7 @@ def open_session(
     conf: Mapping[str, str] | None = None,
     properties_file: Path | None = None,
 ) -> SparkSession:
-    """Return a session with the data source ``kip30``; the caller stops it.
+    """Return a session with the data source ``kip30``, for programs; the caller stops it.
 
     Args:
         master: Spark's master, else that of *conf* or of the file; all cores of this machine if
@@ -179,12 +179,21 @@ def open_session(
         UnavailableError: There is no server at *remote*.
         UnsupportedError: There is no Python to start workers with.
     """
-    if remote is not None:
-        session = open_remote(SparkSession.builder.appName(_NAME), remote)
-    else:
-        session = _open_here(master, conf or {}, properties_file)
-        session.sparkContext.setLogLevel("ERROR")
+    session = _opened(master, remote, conf, properties_file)
     register(session)
+    return session
+
+
+def _opened(
+    master: str | None,
+    remote: str | None,
+    conf: Mapping[str, str] | None,
+    properties_file: Path | None,
+) -> SparkSession:
+    if remote is not None:
+        return open_remote(SparkSession.builder.appName(_NAME), remote)
+    session = _open_here(master, conf or {}, properties_file)
+    session.sparkContext.setLogLevel("ERROR")
     return session
 
 
@@ -277,7 +286,10 @@ def shuffling(session: SparkSession, rows: int) -> Generator[None]:
 
 
 def register(session: SparkSession) -> None:
-    """Make the data source ``kip30`` known to *session*, for notebooks."""
+    """Make the data source ``kip30`` known to *session*, for notebooks.
+
+    Spark starts a process of Python twice for that, to look for data sources of other packages.
+    """
     session.dataSource.register(Kip30DataSource)
 
 

@@ -17,7 +17,7 @@ from kip30.pipeline.run.job_errors import JobFailedError
 from kip30.pipeline.run.progress import NoProgress, Progress
 from kip30.pipeline.run.report import MOST_FINDINGS, JobEnding, Report
 from kip30.pipeline.spark.errors import translating
-from kip30.pipeline.spark.session import slots
+from kip30.pipeline.spark.session import register, slots
 from kip30.pipeline.spark.source import FORMAT, ScanOptions
 from kip30.pipeline.spark.worker_config import is_shared, shipped_config
 from kip30.pipeline.stores.config import StoreConfig
@@ -205,6 +205,7 @@ class _Preflight:
             return SnapshotFiles(self._spark, source).rows()
         config = self._travelling(source) or source.config
         scan = ScanOptions(config, source.view(), request_seconds=self._options.request_seconds)
+        register(self._spark)
         return self._spark.read.format(FORMAT).options(**scan.texts()).load()
 
 
