@@ -21,7 +21,7 @@ from kip30.driver.records import Condition, Fence
 from kip30.pipeline.run.manifest import DataFile
 from kip30.pipeline.run.report import MOST_FINDINGS
 from kip30.pipeline.run.scan_files import read_whole, slices
-from kip30.pipeline.spark.wave_files import task_numbers
+from kip30.pipeline.spark.tasks import task_numbers
 from kip30.pipeline.spark.worker_host import naming_worker
 from kip30.pipeline.stores.config import StoreConfig
 from kip30.pipeline.write.applier import Applier

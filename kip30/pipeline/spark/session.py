@@ -18,6 +18,7 @@ from kip30.errors import UsageError
 from kip30.pipeline.spark.connect_session import open_remote
 from kip30.pipeline.spark.data_source import Kip30DataSource
 from kip30.pipeline.spark.settings import MASTER, settings_in
+from kip30.pipeline.spark.tasks import context_of
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which then has decided on the master."""
@@ -295,10 +296,10 @@ def register(session: SparkSession) -> None:
 
 def slots(session: SparkSession) -> int:
     """Return how many tasks *session* runs at a time."""
-    try:
-        return max(1, session.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001  a session of Spark Connect has no context
+    context = context_of(session)
+    if context is None:
         return int(session.conf.get("spark.sql.shuffle.partitions", "2") or "2")
+    return max(1, context.defaultParallelism)
 
 
 def is_local(master: str | None) -> bool:

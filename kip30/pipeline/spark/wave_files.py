@@ -1,10 +1,10 @@
 """The Parquet files of the waves of a run."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +18,7 @@ from kip30.pipeline.run.parquet_reading import batches
 from kip30.pipeline.run.scan_files import COLUMNS, ScanFile, write_scan
 from kip30.pipeline.run.wave_runner import WaveResult
 from kip30.pipeline.spark.source import ScanOptions
+from kip30.pipeline.spark.tasks import Row, run_tasks
 
 SCANNED = "data"
 """The folder of the files of a scan."""
@@ -73,14 +74,16 @@ def write_scanned(
 ) -> WaveResult:
     """Let the tasks of *scan* write what they read into the folder ``data``, in one job of Spark.
 
-    Each has read its files back (`scan_files.write_scan`, which *columns* are given to). What
-    other attempts left is deleted: it is in no result.
+    Each has read its files back (`scan_files.write_scan`, which *columns* are given to).
     """
+    options, at, spans = scan.options, scan.at, scan.spans
+
+    def write(number: int, folder: Path) -> Iterator[ScanFile]:
+        return write_scan(options.batches(at, spans[number]), folder, columns)
+
     folder = run.wave_folder(SCANNED, wave)
-    folder.mkdir(mode=0o700)
-    found = [ScanFile(*row) for row in _of_tasks(spark, scan, folder, columns).collect()]
-    for left in {one.name for one in folder.iterdir()} - {one.name for one in found}:
-        (folder / left).unlink(missing_ok=True)
+    rows = write_in_tasks(spark, folder, FolderTasks(len(spans), write, COLUMNS))
+    found = [ScanFile(*row) for row in rows]
     digest = sum((Digest(one.rows, int(one.total), one.xor) for one in found), Digest())
     counts = {name: sum(getattr(one, name) for one in found) for name in _COUNTS}
     below = folder.relative_to(run.path)
@@ -88,27 +91,32 @@ def write_scanned(
     return WaveResult(digest, counts, files)
 
 
-def _of_tasks(
-    spark: SparkSession, scan: ScanTasks, folder: Path, columns: Sequence[str] | None
-) -> DataFrame:
-    options, at, spans = scan.options, scan.at, scan.spans
+class FolderTasks(NamedTuple):
+    """Tasks that write files into a folder.
 
-    def write(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in task_numbers(numbers):
-            for written in write_scan(options.batches(at, spans[number]), folder, columns):
-                row: list[Any] = [[one] for one in written]
-                yield pa.RecordBatch.from_arrays(
-                    list(map(pa.array, row)), names=list(written._fields)
-                )
+    Attributes:
+        number: How many there are.
+        write: Called with the number of a task and the folder; yields a row for each file, whose
+            first field is the file's name. Each attempt of a task has names of its own.
+        columns: Those of the rows, in Spark's words.
+    """
 
-    return spark.range(0, len(spans), 1, len(spans)).mapInArrow(write, COLUMNS)
+    number: int
+    write: Callable[[int, Path], Iterable[Row]]
+    columns: str
 
 
-def task_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
-    """Yield the numbers of tasks that *batches*, of ``spark.range``, have."""
-    for batch in batches:
-        found: Any = batch.column(0).to_pylist()
-        yield from found
+def write_in_tasks(spark: SparkSession, folder: Path, tasks: FolderTasks) -> list[Row]:
+    """Make *folder*, let *tasks* write into it, and return their rows, in one job of Spark.
+
+    What other attempts left is deleted: it is in no row.
+    """
+    folder.mkdir(mode=0o700)
+    write = tasks.write
+    rows = run_tasks(spark, tasks.number, lambda number: write(number, folder), tasks.columns)
+    for left in {one.name for one in folder.iterdir()} - {row[0] for row in rows}:
+        (folder / left).unlink(missing_ok=True)
+    return rows
 
 
 def only_wave(files: tuple[DataFile, ...], rows: int, seconds: float) -> Wave:
