@@ -14,10 +14,10 @@ from typing_extensions import override
 
 from kip30 import BYTES, PluginLocator, UsageError
 from kip30.driver.scanning import Layout
-from kip30.pipeline.compare import comparison, diff
-from kip30.pipeline.compare.comparison import comparable
+from kip30.pipeline.compare import diff, frame_comparison
 from kip30.pipeline.compare.diff import DiffOptions
 from kip30.pipeline.compare.difference_files import read_differences
+from kip30.pipeline.compare.frame_comparison import comparable
 from kip30.pipeline.compare.record_digests import with_digest
 from kip30.pipeline.run.directory import read_manifest
 from kip30.pipeline.run.progress import NoProgress, WaveProgress
@@ -32,7 +32,10 @@ from kip30.pipeline.stores.endpoints import (
 from kip30.pipeline.transfer import snapshot
 from tests.gate.sizes import others_large
 
+from .planned import queries
 from .stores import Stores, fill, stores_in
+
+FORMS = ["one-task", "frames"]
 
 SAME = {"both-empty": b""} | {f"n{number % 3}/k{number:03}": b"%d" % number for number in range(60)}
 PLANTED_LEFT = {"n0/changed": b"old!", "n1/left": b"here", "left-empty": b"", "é/ü": b"l"}
@@ -52,6 +55,14 @@ MIRRORED = {"only_left": "only_right", "only_right": "only_left", "differs": "di
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
     with stores_in(tmp_path_factory.mktemp("stores")) as running:
         yield running
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return in which form of the rule small sides are compared."""
+    if request.param == "frames":
+        monkeypatch.setattr(diff, "fit_one_task", lambda *_: False)
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +111,7 @@ def kinds(found: DataFrame) -> dict[str, str]:
     return {row.key: row.kind for row in rows}
 
 
+@pytest.mark.usefixtures("form")
 def test_planted_differences_are_found_and_no_others(
     spark: SparkSession, left: Path, right: Path, tmp_path: Path
 ) -> None:
@@ -120,6 +132,17 @@ def test_planted_differences_are_found_and_no_others(
         stored = locator.storage(BYTES).get("n0/changed")
     assert stored is not None
     assert tuple(changed.left_version) == tuple(stored.version)
+
+
+def test_a_small_diff_plans_no_query(
+    spark: SparkSession, left: Path, right: Path, tmp_path: Path
+) -> None:
+    """Plans and the code that is generated for them cost more than all the rest of it."""
+    before = queries(spark)
+    options = DiffOptions(left=live(left), right=live(right), out=tmp_path / "run", span_rows=20)
+    report = diff.run(spark, options)
+    assert queries(spark) == before
+    assert {finding["key"]: finding["outcome"] for finding in report.findings} == PLANTED
 
 
 @pytest.mark.large
@@ -182,7 +205,7 @@ def test_digests_and_values_agree(spark: SparkSession, pairs: list[tuple[Values,
     for full in (False, True):
         left = table_of(spark, [one for one, _ in pairs], full=full)
         right = table_of(spark, [one for _, one in pairs], full=full)
-        assert kinds(comparison.differences(left, right, full=full)) == expected
+        assert kinds(frame_comparison.differences(left, right, full=full)) == expected
 
 
 def raw_table(spark: SparkSession, values: dict[bytes, bytes | None], *, full: bool) -> DataFrame:
@@ -199,7 +222,7 @@ def test_no_data_is_not_empty_data(spark: SparkSession, *, full: bool) -> None:
     """P17, of nodes: with their digests, and with their values."""
     left = raw_table(spark, {b"/a": None, b"/b": b"", b"/c": None, b"/d": b""}, full=full)
     right = raw_table(spark, {b"/a": None, b"/b": b"", b"/c": b"", b"/d": None}, full=full)
-    rows = comparison.differences(left, right, full=full).collect()
+    rows = frame_comparison.differences(left, right, full=full).collect()
     found = {bytes(row.key): row.kind for row in rows}
     assert found == {b"/c": "differs", b"/d": "differs"}
 
@@ -236,8 +259,8 @@ def test_a_key_that_a_rejected_row_may_hide_is_unsettled(spark: SparkSession, si
     }
     few = with_refused(spark, tables["few"])
     pair = (few, tables["full"]) if side == "left" else (tables["full"], few)
-    found = comparison.differences(*pair, full=False)
-    found = comparison.unsettle_hidden(found, side, comparison.prefixes_of(few))
+    found = frame_comparison.differences(*pair, full=False)
+    found = frame_comparison.unsettle_hidden(found, side, frame_comparison.prefixes_of(few))
     missing = "only_right" if side == "left" else "only_left"
     expected = dict.fromkeys(apart, missing) | dict.fromkeys(hidden, "unsettled")
     del expected["d"]
@@ -281,10 +304,10 @@ def planted(stores: Stores, name: str) -> tuple[Path, Path]:
 
 @pytest.mark.large
 def test_a_key_that_changed_after_it_was_read_is_unsettled(
-    spark: SparkSession, stores: Stores, tmp_path: Path
+    spark: SparkSession, stores: Stores, tmp_path: Path, form: str
 ) -> None:
     """A key that one side changed, deleted or created since is not called different."""
-    left, right = planted(stores, "unsettled")
+    left, right = planted(stores, f"unsettled-{form}")
 
     def meddle() -> None:
         change(left, {"n0/changed": b"new!", "right-empty": b""})
@@ -378,6 +401,7 @@ def test_parts_are_compared(spark: SparkSession, left: Path, right: Path, tmp_pa
     assert (found, report.counts["right_rows"]) == ({"n1/left": "only_left"}, 20)
 
 
+@pytest.mark.usefixtures("form")
 def test_p57_two_empty_sides_prove_nothing(
     spark: SparkSession, left: Path, right: Path, tmp_path: Path
 ) -> None:

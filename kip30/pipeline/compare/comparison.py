@@ -1,12 +1,19 @@
-"""Two tables of records compared key by key, in one job of Spark with one exchange."""
+"""The rule by which two sides are compared key by key, as far as both of its forms share it.
+
+The rule has two forms, which do the same: `frame_comparison` for DataFrames of any size, and
+`table_comparison` for tables that one task holds. tests/pipeline/test_comparison_forms.py compares
+them on random sides, so change both. A key that is a record on both sides differs if the values do.
+A key that is one on one side alone is missing on the other, but unsettled if the other
+
+* has something there that is no record,
+* has rejected something that may hide it, with a prefix of it, or
+* is raw, and either side changed the key after the position of its scan.
+
+The last of these also holds for a key that differs.
+"""
 
 from bisect import bisect
-from collections.abc import Sequence
-from functools import reduce
-from operator import and_
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
+from collections.abc import Iterable, Sequence
 
 LEFT, RIGHT = "left", "right"
 SIDES = (LEFT, RIGHT)
@@ -21,18 +28,7 @@ KINDS = (ONLY_LEFT, ONLY_RIGHT, DIFFERS, UNSETTLED)
 _COMPARED = ("version", "value_bytes", "digest", "moving", "rejected", "record", "prefix")
 _OF_BOTH = ("version", "bytes", "digest")
 COLUMNS = ("key", "kind", *(f"{side}_{name}" for name in _OF_BOTH for side in SIDES))
-
-
-def comparable(rows: DataFrame, *, full: bool, more: Sequence[str] = ()) -> DataFrame:
-    """Return of *rows*, which have a digest, the columns that `differences` compares.
-
-    Args:
-        rows: Those of a snapshot, or of a scan with their digests.
-        full: Whether values are compared, and not their digests.
-        more: Columns that are kept besides.
-    """
-    key, *others = compared_columns(is_raw="path" in rows.columns, full=full)
-    return rows.select(f.col(key).alias("key"), *others, *more)
+"""Those of the differences."""
 
 
 def compared_columns(*, is_raw: bool, full: bool) -> tuple[str, ...]:
@@ -41,126 +37,17 @@ def compared_columns(*, is_raw: bool, full: bool) -> tuple[str, ...]:
     return ("path" if is_raw else "key", *_COMPARED, *value)
 
 
-def differences(left: DataFrame, right: DataFrame, *, full: bool) -> DataFrame:
-    """Return the keys that have a value on one side alone, or not the same one on both.
-
-    Args:
-        left: Columns of `comparable`. Each key has one record at most.
-        right: The same.
-        full: As for `comparable`.
-
-    Returns:
-        The columns `COLUMNS`. A key that one side rejects and the other has is unsettled; a key
-        that no side has as a record is not among them. See `unsettle_hidden` for the others that
-        a rejected row hides.
-    """
-    rows = _of_side(left, LEFT, full=full).unionByName(
-        _of_side(right, RIGHT, full=full), allowMissingColumns=True
-    )
-    values = [name for name in rows.columns if name != "key"]
-    # One exchange and no sort: but for values in full, all of these have a fixed size.
-    keys = rows.groupBy("key").agg(*(f.max(name).alias(name) for name in values))
-    versions = [_version(side).alias(f"{side}_version") for side in SIDES]
-    found = keys.select("*", *versions, _kind(full=full).alias("kind"))
-    found = found.where(f.col("kind").isNotNull())
-    return found.select(*COLUMNS, *(f"{side}_moving" for side in SIDES))
+def outermost(prefixes: Iterable[bytes]) -> list[bytes]:
+    """Return those of *prefixes* that are below no other one, in order."""
+    found = list[bytes]()
+    for prefix in sorted(prefixes):
+        if not (found and prefix.startswith(found[-1])):
+            found.append(prefix)
+    return found
 
 
-def unsettle_moving(found: DataFrame, side: str) -> DataFrame:
-    """Return *found*, whose keys that changed on *side* after the position are unsettled."""
-    is_moving = f.coalesce(f.col(f"{side}_moving"), f.lit(False))  # noqa: FBT003
-    kind = f.when(is_moving, UNSETTLED).otherwise(f.col("kind"))
-    return found.withColumn("kind", kind)
-
-
-def prefixes_of(rows: DataFrame) -> list[bytes]:
-    """Return the prefixes of the keys that rejected ones of *rows* hide, none below another.
-
-    Args:
-        rows: Columns of `comparable`.
-    """
-    found = rows.where(f.col("prefix").isNotNull()).select("prefix").distinct().collect()
-    prefixes = list[bytes]()
-    for prefix in sorted(bytes(one) for (one,) in found):
-        if not (prefixes and prefix.startswith(prefixes[-1])):
-            prefixes.append(prefix)
-    return prefixes
-
-
-def unsettle_hidden(found: DataFrame, side: str, prefixes: Sequence[bytes]) -> DataFrame:
-    """Return *found*, whose keys that *side* does not have and may hide are unsettled.
-
-    Args:
-        found: Columns of `differences`.
-        side: One of `SIDES`.
-        prefixes: Those of the side's table (`prefixes_of`).
-    """
-    missing = ONLY_RIGHT if side == LEFT else ONLY_LEFT
-    is_hidden = (f.col("kind") == missing) & is_below(f.col("key"), prefixes)
-    return found.withColumn("kind", f.when(is_hidden, UNSETTLED).otherwise(f.col("kind")))
-
-
-def is_below(key: Column, prefixes: Sequence[bytes]) -> Column:
-    """Return whether *key*, text or bytes, begins with one of *prefixes* (`prefixes_of`)."""
-    if not prefixes:
-        return f.lit(col=False)
-
-    def is_one_below(one: bytearray) -> bool:
-        return _is_below(bytes(one), prefixes)
-
-    # Spark would take the types of the function for those of one that works on columns.
-    return f.udf(is_one_below, "boolean", useArrow=False)(key.cast("binary"))
-
-
-def _is_below(key: bytes, prefixes: Sequence[bytes]) -> bool:
-    """Return whether *key* begins with one of *prefixes*, which are in order and none a prefix."""
+def begins_with_any(key: bytes, prefixes: Sequence[bytes]) -> bool:
+    """Return whether *key* begins with one of *prefixes*, those of `outermost`."""
     # The one that it begins with sorts before it, and no other one is between them.
     number = bisect(prefixes, key)
     return number > 0 and key.startswith(prefixes[number - 1])
-
-
-def _of_side(rows: DataFrame, side: str, *, full: bool) -> DataFrame:
-    """Return *rows* with columns of one side's own.
-
-    A rejected row has only the key whose place it has, and is left out if it has none.
-    """
-    is_record = f.col("rejected").isNull()
-    record = f.col("record").cast(rows.schema["key"].dataType)
-    key = f.when(is_record, f.col("key")).otherwise(record).alias("key")
-    columns = {
-        "major": f.col("version.major"),
-        "minor": f.col("version.minor"),
-        "bytes": f.col("value_bytes"),
-        "digest": f.col("digest"),
-        "moving": f.col("moving"),
-    }
-    if full:
-        columns["value"] = f.col("value")
-    named = [f.when(is_record, one).alias(f"{side}_{name}") for name, one in columns.items()]
-    found = rows.select(key, *named, (~is_record).alias(f"{side}_refused"))
-    return found.where(f.col("key").isNotNull())
-
-
-def _version(side: str) -> Column:
-    parts = (f.col(f"{side}_{name}").alias(name) for name in ("major", "minor"))
-    return f.when(_has(side), f.struct(*parts))
-
-
-def _has(side: str) -> Column:
-    """Return whether *side* has a record. Its value may be null: a node that has no data."""
-    return f.col(f"{side}_major").isNotNull()
-
-
-def _kind(*, full: bool) -> Column:
-    """Return the kind of a key, null where both sides have the same value, or none has a record.
-
-    A key does not count as missing on a side that has something there that is no record.
-    """
-    compared = ("value",) if full else ("bytes", "digest")
-    is_same = [f.col(f"{LEFT}_{one}").eqNullSafe(f.col(f"{RIGHT}_{one}")) for one in compared]
-    of_both = f.when(~reduce(and_, is_same), DIFFERS)
-    return (
-        f.when(_has(LEFT) & _has(RIGHT), of_both)
-        .when(_has(LEFT), f.when(f.col(f"{RIGHT}_refused"), UNSETTLED).otherwise(ONLY_LEFT))
-        .when(_has(RIGHT), f.when(f.col(f"{LEFT}_refused"), UNSETTLED).otherwise(ONLY_RIGHT))
-    )

@@ -1,11 +1,12 @@
 """The job ``diff``: the keys whose values differ between two sides, stores or snapshots."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,21 +14,15 @@ from kip30.driver import Capability
 from kip30.driver.scanning import Layout
 from kip30.errors import Kip30Error, UsageError
 from kip30.names import check_namespace
-from kip30.pipeline.compare.comparison import (
-    COLUMNS,
-    LEFT,
-    RIGHT,
-    SIDES,
-    differences,
-    unsettle_hidden,
-    unsettle_moving,
-)
+from kip30.pipeline.compare.comparison import LEFT, RIGHT, SIDES
 from kip30.pipeline.compare.difference_files import summary_of
+from kip30.pipeline.compare.frame_comparison import compared
+from kip30.pipeline.compare.one_task import compare_in_one_task, fit_one_task
 from kip30.pipeline.compare.rechecking import settled
 from kip30.pipeline.compare.sides import DiffSide, ReadOptions, layout_at, open_side
 from kip30.pipeline.run.directory import RunDirectory
 from kip30.pipeline.run.job_errors import IncompleteRunError, JobFailedError
-from kip30.pipeline.run.manifest import DIFF_JOB
+from kip30.pipeline.run.manifest import DIFF_JOB, DataFile
 from kip30.pipeline.run.progress import NoProgress, Progress
 from kip30.pipeline.run.report import MOST_FINDINGS, JobEnding, Report, conclude
 from kip30.pipeline.spark.errors import translating
@@ -150,6 +145,20 @@ def check_layouts(left: Layout, right: Layout, into: str | None) -> None:
         )
 
 
+class _Compared(NamedTuple):
+    """The result of a comparison.
+
+    Attributes:
+        files: The files of the differences.
+        counts: What `DiffSide.counts` returns, of each side.
+        rejected: Each returns up to `MOST_FINDINGS` rejected rows of a side, as findings.
+    """
+
+    files: tuple[DataFile, ...]
+    counts: Mapping[str, Mapping[str, int]]
+    rejected: Mapping[str, Callable[[], list[dict[str, str]]]]
+
+
 class _Diff:
     """One run of the job."""
 
@@ -195,17 +204,34 @@ class _Diff:
         begun = time.monotonic()
         rows = sum(side.rows for side in self._sides.values())
         with translating(), shuffling(self._spark, rows):
-            tables = {name: side.table() for name, side in self._sides.items()}
-            files = write_files(self._run, DIFFERENCES, 0, self._differences(tables))
-            kinds, findings = summary_of(self._run.path, files)
-            counts = {name: side.counts(tables[name]) for name, side in self._sides.items()}
-            self._run.manifest.counts = kinds | _named(counts)
+            found = self._in_one_task() or self._in_frames()
+            kinds, findings = summary_of(self._run.path, found.files)
+            self._run.manifest.counts = kinds | _named(found.counts)
             seconds = time.monotonic() - begun
-            self._run.manifest.waves = [only_wave(files, sum(kinds.values()), seconds)]
+            self._run.manifest.waves = [only_wave(found.files, sum(kinds.values()), seconds)]
             for name in SIDES:
-                if counts[name]["rejected"]:
-                    findings += rejected_rows(tables[name])
+                if found.counts[name]["rejected"]:
+                    findings += found.rejected[name]()
             return [*self._nothing_compared(), *findings][:MOST_FINDINGS]
+
+    def _in_one_task(self) -> "_Compared | None":
+        """Compare by `table_comparison`; None if the sides are not small, or not as in files."""
+        sides = {name: side.files for name, side in self._sides.items()}
+        found = {name: files for name, files in sides.items() if files is not None}
+        counts = {name: side.all_counts for name, side in self._sides.items()}
+        rows = sum(one["rows"] + one["rejected"] for one in counts.values())
+        if self._options.full or len(found) < len(sides) or not fit_one_task(found, rows):
+            return None
+        files = compare_in_one_task(self._spark, self._run, DIFFERENCES, found, self._stores())
+        return _Compared(files, counts, {name: one.rejected for name, one in found.items()})
+
+    def _in_frames(self) -> "_Compared":
+        """Compare by `frame_comparison`."""
+        tables = {name: side.table() for name, side in self._sides.items()}
+        files = write_files(self._run, DIFFERENCES, 0, self._differences(tables))
+        counts = {name: side.counts(tables[name]) for name, side in self._sides.items()}
+        rejected = {name: partial(rejected_rows, table) for name, table in tables.items()}
+        return _Compared(files, counts, rejected)
 
     def _nothing_compared(self) -> list[dict[str, str]]:
         """Return a finding if no side has a record: that proves nothing about them."""
@@ -219,12 +245,17 @@ class _Diff:
         left, right = (
             tables[name].where(tables[name]["skipped"].isNull()).drop("skipped") for name in SIDES
         )
-        found = differences(left, right, full=self._options.full)
-        for name, side in self._sides.items():
-            found = unsettle_hidden(found, name, side.prefixes(tables[name]))
-            if side.layout is Layout.RAW:
-                found = unsettle_moving(found, name)
-        return settled(found.select(*COLUMNS), self._stores())
+        found = compared(
+            left,
+            right,
+            full=self._options.full,
+            hidden={name: side.prefixes(tables[name]) for name, side in self._sides.items()},
+            raw=self._raw(),
+        )
+        return settled(found, self._stores())
+
+    def _raw(self) -> frozenset[str]:
+        return frozenset(name for name, side in self._sides.items() if side.layout is Layout.RAW)
 
     def _stores(self) -> dict[str, StoreConfig]:
         """Return the sides whose keys can be read again."""

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from kip30.driver.records import Entry, Version
 from kip30.errors import StoreError
-from kip30.pipeline.compare.comparison import is_below
+from kip30.pipeline.compare.frame_comparison import is_below
 from kip30.pipeline.compare.rechecking import EntryReader
 from kip30.pipeline.compare.repair_plan import CREATE, LeftNow
 from kip30.pipeline.spark.bulk_write import Decided

@@ -16,8 +16,10 @@ from typing_extensions import override
 
 from kip30.driver.scanning import Layout, Span
 from kip30.errors import StoreError, UsageError
-from kip30.pipeline.compare.comparison import comparable, compared_columns, prefixes_of
+from kip30.pipeline.compare.comparison import compared_columns
+from kip30.pipeline.compare.frame_comparison import comparable, prefixes_of
 from kip30.pipeline.compare.record_digests import with_digest
+from kip30.pipeline.compare.side_files import SideFiles
 from kip30.pipeline.run.directory import RunDirectory, read_manifest, verify_files
 from kip30.pipeline.run.manifest import MANIFEST_NAME, Manifest
 from kip30.pipeline.run.progress import Progress
@@ -102,13 +104,29 @@ class DiffSide(ABC):
         """Number of records in its manifest."""
         return self.manifest.digest.rows
 
-    def counts(self, table: DataFrame) -> Mapping[str, int]:
-        """Return how many records, rejected and skipped rows *table*, its own, has."""
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """The folder of its manifest."""
+
+    @property
+    def files(self) -> SideFiles | None:
+        """Its files, if its table is all that they have as they have it."""
         if self.is_mapped or self.is_part:
-            return side_counts(table)
+            return None
+        names = tuple(file.name for file in self.manifest.files)
+        return SideFiles(self.folder, names, self.layout, self._key)
+
+    @property
+    def all_counts(self) -> Mapping[str, int]:
+        """The numbers of records, rejected and skipped rows in its manifest."""
         total = self.manifest.total
         moving, rejected = total("moving"), total("rejected")
         return {"rows": self.rows, "rejected": rejected, "skipped": 0, "moving": moving}
+
+    def counts(self, table: DataFrame) -> Mapping[str, int]:
+        """Return how many records, rejected and skipped rows *table*, its own, has."""
+        return side_counts(table) if self.is_mapped or self.is_part else self.all_counts
 
     def prefixes(self, table: DataFrame) -> Sequence[bytes]:
         """Return what `prefixes_of` *table*, its own, does."""
@@ -129,6 +147,11 @@ class DiffSide(ABC):
         place = PathMapping(into=into, under=facts["prefix"], is_tree=facts["is_tree"])
         found = with_digest(mapped(rows, rows, place))
         return comparable(found, full=self._options.full, more=("skipped",))
+
+    @property
+    def _key(self) -> str:
+        """The name that its keys have in its files."""
+        return "key"
 
     @abstractmethod
     def _rows(self) -> DataFrame:
@@ -169,6 +192,11 @@ class SnapshotSide(DiffSide):
     def is_part(self) -> bool:
         return bool(self._files.under)
 
+    @property
+    @override
+    def folder(self) -> Path:
+        return self._files.folder
+
     @override
     def begin(self) -> None:
         pass
@@ -180,6 +208,11 @@ class SnapshotSide(DiffSide):
     @override
     def close(self) -> None:
         pass
+
+    @property
+    @override
+    def _key(self) -> str:
+        return "path" if self.layout is Layout.RAW else "key"
 
     @override
     def _rows(self) -> DataFrame:
@@ -219,6 +252,11 @@ class LiveSide(DiffSide):
     @override
     def is_part(self) -> bool:
         return False
+
+    @property
+    @override
+    def folder(self) -> Path:
+        return self._run.path
 
     @override
     def begin(self) -> None:

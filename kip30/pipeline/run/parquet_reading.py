@@ -34,6 +34,29 @@ def batches(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Rec
         yield from file.iter_batches(columns=names, use_threads=False)
 
 
+def read_columns(path: Path, columns: Sequence[str]) -> pa.Table:
+    """Return the *columns* of the file *path*; raises as `batches` does."""
+    with _opened(path) as file:
+        return file.read(list(columns), use_threads=False)
+
+
+def bytes_of(path: Path, columns: Sequence[str]) -> int:
+    """Return how many bytes the *columns* of the file *path* have, before compression.
+
+    Raises:
+        pa.ArrowException, OSError: As `parsed`, or it cannot be read.
+    """
+    with _opened(path) as file:
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
+    wanted = set(columns)
+    return sum(
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if chunk.path_in_schema.partition(".")[0] in wanted
+    )
+
+
 def _opened(source: Path | pa.BufferReader) -> pq.ParquetFile:
     # By default Arrow reads ahead, on threads of its own.
     return pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)

@@ -27,7 +27,7 @@ FILE_BYTES = 8 * 1024 * 1024
 _FEW_VALUES = ["kind", "owner", "rejected"]
 _SEED = 42
 _FLAGS = (bytes(4), bytes([1, 0, 0, 0]))
-_MEASURES = (pa.field("value_bytes", pa.int32()), pa.field("digest", pa.int64()))
+MEASURES = (pa.field("value_bytes", pa.int32()), pa.field("digest", pa.int64()))
 
 
 class ScanFile(NamedTuple):
@@ -84,6 +84,25 @@ def write_scan(
         yield _written(table, folder, columns)
 
 
+def write_checked(table: pa.Table, folder: Path) -> tuple[str, bytes]:
+    """Write *table* into a new file of *folder*, and return its name and content once it is there.
+
+    Raises:
+        StoreError: The file does not hold what was written.
+        OSError: The folder cannot be written.
+    """
+    path = folder / f"part-{uuid4().hex}.parquet"
+    _write(path, table)
+    data = path.read_bytes()
+    try:
+        found = parsed(data)
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{path} cannot be read back: {error}") from error
+    if not found.equals(table):
+        raise StoreError(f"{path} holds other rows than were written")
+    return path.name, data
+
+
 def read_whole(folder: Path, file: DataFile) -> pa.Table:
     """Return the rows of *file*, checked against its checksum.
 
@@ -126,7 +145,7 @@ def _with_digest(batch: pa.RecordBatch) -> pa.RecordBatch:
     values: Any = batch.column("value")
     sizes: Any = pc.fill_null(pc.binary_length(values), pa.scalar(0, pa.int32()))
     hashes = pa.array(digests(keys, values.to_pylist(), is_raw=is_raw))
-    schema = pa.schema([*batch.schema, *_MEASURES])
+    schema = pa.schema([*batch.schema, *MEASURES])
     return pa.RecordBatch.from_arrays([*batch.columns, sizes, hashes], schema=schema)
 
 
@@ -144,17 +163,8 @@ def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _written(table: pa.Table, folder: Path, columns: Sequence[str] | None) -> ScanFile:
-    kept = table if columns is None else _only(table, columns)
-    path = folder / f"part-{uuid4().hex}.parquet"
-    _write(path, kept)
-    data = path.read_bytes()
-    try:
-        found = parsed(data)
-    except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"{path} cannot be read back: {error}") from error
-    if not found.equals(kept):
-        raise StoreError(f"{path} holds other rows than were written")
-    return _measured(path.name, data, table)
+    name, data = write_checked(table if columns is None else _only(table, columns), folder)
+    return _measured(name, data, table)
 
 
 def _only(table: pa.Table, columns: Sequence[str]) -> pa.Table:

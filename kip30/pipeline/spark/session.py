@@ -58,7 +58,7 @@ _LOCAL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Of a local master: Python has most of the work, and a job ends before better code has paid."""
 _END_SECONDS = 20.0
 _PARTITIONS = "spark.sql.shuffle.partitions"
-_ROWS_OF_PARTITION = 250_000
+ROWS_OF_PARTITION = 250_000
 """So many keys with versions and digests have about 20 MB."""
 
 _NOTICE_SECONDS = 1.0
@@ -279,7 +279,7 @@ def submitted_master() -> str | None:
 def shuffling(session: SparkSession, rows: int) -> Generator[None]:
     """Let exchanges of *rows* small rows in the block have as many partitions as that needs."""
     before = session.conf.get(_PARTITIONS)
-    session.conf.set(_PARTITIONS, str(max(1, -(-rows // _ROWS_OF_PARTITION))))
+    session.conf.set(_PARTITIONS, str(max(1, -(-rows // ROWS_OF_PARTITION))))
     try:
         yield
     finally:

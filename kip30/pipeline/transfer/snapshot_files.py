@@ -128,10 +128,12 @@ def rejected_rows(rows: DataFrame) -> list[dict[str, str]]:
     """Return up to `MOST_FINDINGS` rejected keys of *rows*, each with its reason."""
     name = "path" if "path" in rows.columns else "key"
     found = rows.where(f.col("rejected").isNotNull()).select(name, "rejected")
-    return [
-        {"key": _text(key), "outcome": "rejected", "detail": reason}
-        for key, reason in found.limit(MOST_FINDINGS).collect()
-    ]
+    return [rejected_finding(*row) for row in found.limit(MOST_FINDINGS).collect()]
+
+
+def rejected_finding(key: str | bytes, reason: str) -> dict[str, str]:
+    """Return the finding of a rejected *key*."""
+    return {"key": _text(key), "outcome": "rejected", "detail": reason}
 
 
 def _text(key: str | bytes) -> str:
