@@ -273,6 +273,11 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("files", "list", "the files that were written"),
         Field("command", "text", "how spark-submit is called"),
     ),
+    "pipeline prepare": (
+        Field("file", "text", "the archive that was written"),
+        Field("bytes", "number", "its size"),
+        Field("seconds", "number", "how long it took"),
+    ),
 }
 """The fields of each command's objects, in the order of the command line's documentation."""
 

@@ -362,6 +362,21 @@ def bundle(out: Path, *, output: Output) -> None:
         click.echo(made.command)
 
 
+@command.command("prepare")
+@_output.prints_records
+def prepare(*, output: Output) -> None:
+    """Make jobs on this machine start faster: write an archive of Spark's classes for Java.
+
+    It is for the Spark and the Java that are here, goes into ${XDG_CACHE_HOME:-~/.cache}/kip30,
+    and takes about a minute and 200 MB. Jobs with a local master use it. To undo it, delete the
+    file.
+    """
+    made = job_module("prepare").prepare()
+    record = {"file": str(made.file), "bytes": made.bytes, "seconds": round(made.seconds, 1)}
+    rows: list[Row] = [("file", made.file), ("bytes", made.bytes), ("seconds", record["seconds"])]
+    output.lines(_NAMED, widths=(16,)).print(rows, lambda: record)
+
+
 def _check_different(source: Endpoint, target: StoreEndpoint) -> None:
     if isinstance(source, SnapshotEndpoint) or source.layout is Layout.RAW:
         return

@@ -27,7 +27,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_words: object, **_options: object) -> None:
         pytest.fail("Spark was started")
 
-    monkeypatch.setattr("kip30.pipeline.spark.session.open_session", refuse)
+    monkeypatch.setattr("kip30.pipeline.spark.session._opened", refuse)
 
 
 def _file(shell: Shell, name: str, text: str) -> str:

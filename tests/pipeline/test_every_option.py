@@ -106,6 +106,7 @@ def test_each_option_of_each_job_does_something(tmp_path: Path) -> None:
     tried("feed", a, b, "--out", out / "g", "--into", "n", status=Status.USAGE)
     tried("feed", a, "--out", out / "h", "--span-rows", 4, status=Status.USAGE)
     tried("bundle", "--out", out / "bundle", "--json")
+    tried("prepare", "--json", status=Status.USAGE)  # here Java runs already
     jobs = pipeline.command.commands
     assert {name: options_of(job) - tried.options[name] for name, job in jobs.items()} == {
         name: set() for name in jobs

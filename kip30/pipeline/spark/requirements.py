@@ -54,7 +54,7 @@ def _check_packages() -> None:
 
 
 def _check_java() -> None:
-    program = _java()
+    program = java_program()
     if program is None:
         raise UsageError(
             f"the pipeline needs Spark, which needs Java {LOWEST_JAVA} or newer, and there is none:"
@@ -94,7 +94,7 @@ def _version_output(program: Path) -> str:
     return ended.stderr
 
 
-def _java() -> Path | None:
+def java_program() -> Path | None:
     """Return the Java that Spark's scripts would start."""
     home = os.environ.get("JAVA_HOME")
     if home:

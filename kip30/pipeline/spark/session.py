@@ -7,7 +7,7 @@ import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from subprocess import TimeoutExpired
+from subprocess import Popen, TimeoutExpired
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from kip30.driver.kit.interpreter import interpreter
 from kip30.errors import UsageError
+from kip30.pipeline.spark.class_archive import options_of_archive
 from kip30.pipeline.spark.connect_session import open_remote
 from kip30.pipeline.spark.data_source import Kip30DataSource
 from kip30.pipeline.spark.settings import MASTER, settings_in
@@ -53,7 +54,7 @@ _LOCAL = {
 }
 _TASK_ATTEMPTS = 3
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOCAL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Of a local master: Python has most of the work, and a job ends before better code has paid."""
 _END_SECONDS = 20.0
@@ -75,12 +76,20 @@ def running_session(
     remote: str | None = None,
     conf: Mapping[str, str] | None = None,
     properties_file: Path | None = None,
+    end_seconds: float = _END_SECONDS,
 ) -> Generator[SparkSession]:
     """Open a session for the duration of a with-block, for a program of one job.
 
     It has no data source ``kip30``, which jobs do not need (`register`). Whatever ends the block,
     Ctrl-C included, jobs that still run are cancelled, and no process of the session is left. A
     session that this process has already is used, and stays as it is.
+
+    Args:
+        master: As for `open_session`.
+        remote: As for `open_session`.
+        conf: As for `open_session`.
+        properties_file: As for `open_session`.
+        end_seconds: How long the JVM may take to end.
     """
     existing = SparkSession.getActiveSession()
     if existing is not None:
@@ -95,13 +104,18 @@ def running_session(
         yield session
     finally:
         # A call that was interrupted leaves its answer in this thread's connection to the JVM.
-        closer = threading.Thread(target=close_session, args=(session,), name="kip30-spark-close")
+        closer = threading.Thread(
+            target=close_session, args=(session, end_seconds), name="kip30-spark-close"
+        )
         closer.start()
         closer.join()
 
 
-def close_session(session: SparkSession) -> None:
-    """Cancel what runs in *session*, stop it, and end its JVM if this process has started it."""
+def close_session(session: SparkSession, seconds: float = _END_SECONDS) -> None:
+    """Cancel what runs in *session*, stop it, and end its JVM if this process has started it.
+
+    The JVM is killed if it has not ended after *seconds*.
+    """
     gateway: Any = getattr(SparkContext, "_gateway", None)
     with suppress(Exception):
         _quieten(session.sparkContext)
@@ -116,13 +130,20 @@ def close_session(session: SparkSession) -> None:
         gateway.shutdown()
     process.stdin.close()  # which ends the JVM
     try:
-        process.wait(_END_SECONDS)
+        process.wait(seconds)
     except TimeoutExpired:
         process.kill()
         process.wait()
     context: Any = SparkContext
     context._gateway = None  # noqa: SLF001  a later session starts another JVM
     context._jvm = None  # noqa: SLF001
+
+
+def java_process() -> "Popen[bytes]":
+    """Return the JVM that this process has started for its session."""
+    context: Any = SparkContext
+    process: Popen[bytes] = context._gateway.proc  # noqa: SLF001
+    return process
 
 
 def why_ended() -> str:
@@ -213,7 +234,7 @@ def _open_here(master: str | None, conf: Mapping[str, str], file: Path | None) -
         settings[MASTER] = _with_retries(master)
     if file is None:
         return _built(settings)
-    if _has_jvm():
+    if has_jvm():
         return _built({**in_file, **settings})
     with _read_by_spark(file):
         return _built(settings)
@@ -261,7 +282,7 @@ def _names_a_file(arguments: str) -> bool:
     return any(word.partition("=")[0] == _PROPERTIES_FILE for word in words)
 
 
-def _has_jvm() -> bool:
+def has_jvm() -> bool:
     """Return whether this process has a JVM, which has read its files of settings."""
     return _SUBMITTED in os.environ or getattr(SparkContext, "_gateway", None) is not None
 
@@ -310,11 +331,19 @@ def is_local(master: str | None) -> bool:
 def _for_master(master: str | None) -> dict[str, str]:
     if master is None:
         return {}
-    quiet = f"-Dlog4j2.configurationFile={_LOGGING}" if _LOGGING.exists() else ""
     if not is_local(master):
-        return {_JAVA_OPTIONS: quiet} if quiet else {}
+        return {JAVA_OPTIONS: quiet} if (quiet := _quiet()) else {}
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return {**_LOCAL, _JAVA_OPTIONS: f"{_LOCAL_JAVA} {quiet}".rstrip()}
+    return {**_LOCAL, JAVA_OPTIONS: f"{local_java()} {options_of_archive()}".rstrip()}
+
+
+def local_java() -> str:
+    """Return the options of Java of a local master, without those of an archive of classes."""
+    return f"{_LOCAL_JAVA} {_quiet()}".rstrip()
+
+
+def _quiet() -> str:
+    return f"-Dlog4j2.configurationFile={_LOGGING}" if _LOGGING.exists() else ""
 
 
 def _is_main_thread() -> bool:
