@@ -1,9 +1,14 @@
 """Sessions of Spark: what jobs open, and what programs open."""
 
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from kip30.pipeline.spark.session import running_session
+from kip30.pipeline.spark.worker_daemon import without_zips
 
 
 def test_a_job_looks_for_no_data_sources(
@@ -16,3 +21,26 @@ def test_a_job_looks_for_no_data_sources(
         assert session is new
         with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
             session.read.format("kip30").load()
+
+
+def _place_of_pyspark(_number: int) -> str:
+    return pyspark.__file__
+
+
+def test_local_workers_have_compiled_code(spark: SparkSession) -> None:
+    """Each daemon would compile the content of Spark's zip file anew."""
+    found = spark.sparkContext.parallelize([0], 1).map(_place_of_pyspark).collect()
+    assert found == [pyspark.__file__]
+    frame = spark.range(1).mapInArrow(_places, "place string")
+    assert [row.place for row in frame.collect()] == [pyspark.__file__]
+
+
+def _places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"place": [pyspark.__file__]})
+
+
+def test_only_sparks_own_zip_files_are_left_out() -> None:
+    others = ["", "/a/pyspark.zip.d", "/b/kip30.zip", "/c/site-packages"]
+    zips = ["/s/python/lib/pyspark.zip", "/s/python/lib/py4j-0.10.9.9-src.zip"]
+    assert without_zips([*zips, *others]) == others

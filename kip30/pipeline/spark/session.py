@@ -10,11 +10,13 @@ from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from typing import Any
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from kip30.driver.kit.interpreter import interpreter
 from kip30.errors import UsageError
+from kip30.pipeline.spark import worker_daemon
 from kip30.pipeline.spark.class_archive import options_of_archive
 from kip30.pipeline.spark.connect_session import open_remote
 from kip30.pipeline.spark.data_source import Kip30DataSource
@@ -52,6 +54,7 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_DAEMON = "spark.python.daemon.module"
 _TASK_ATTEMPTS = 3
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -334,7 +337,15 @@ def _for_master(master: str | None) -> dict[str, str]:
     if not is_local(master):
         return {JAVA_OPTIONS: quiet} if (quiet := _quiet()) else {}
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return {**_LOCAL, JAVA_OPTIONS: f"{local_java()} {options_of_archive()}".rstrip()}
+    daemon = {_DAEMON: worker_daemon.__name__} if _has_pyspark_for_workers() else {}
+    java = f"{local_java()} {options_of_archive()}".rstrip()
+    return {**_LOCAL, **daemon, JAVA_OPTIONS: java}
+
+
+def _has_pyspark_for_workers() -> bool:
+    """Return whether workers of a local master can import the PySpark of this process."""
+    is_installed = Path(pyspark.__file__).exists() and Path(worker_daemon.__file__).exists()
+    return is_installed and os.environ.get("PYSPARK_PYTHON") == interpreter() and not has_jvm()
 
 
 def local_java() -> str:
