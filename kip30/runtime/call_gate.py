@@ -1,10 +1,11 @@
 """Calls of one callback, of which none starts once its removal has returned."""
 
-import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from kip30.runtime.thread_frames import code_of
 
 E = TypeVar("E")
 
@@ -59,6 +60,4 @@ class CallGate:
 
 
 def _is_about_to_call(thread: int) -> bool:
-    interpreter: Any = sys
-    frame = interpreter._current_frames().get(thread)  # noqa: SLF001  documented, in spite of its name
-    return frame is not None and frame.f_code is CallGate.call.__code__
+    return code_of(thread) is CallGate.call.__code__

@@ -1,5 +1,7 @@
 """A removal and a call that begins at the same moment."""
 
+import gc
+import subprocess
 import sys
 import threading
 import time
@@ -118,3 +120,67 @@ def test_each_call_is_measured_when_it_has_ended() -> None:
     gate.close()
     gate.call(str, 8)
     assert measured == [("7", True), (None, True)]
+
+
+# Closes gates during calls, while threads begin and end, and while objects are collected whose
+# finalizers let other threads run.
+COLLECTING = """
+import gc, threading, time
+from kip30.runtime.call_gate import CallGate
+
+class Cycle:
+    def __init__(self):
+        self.itself = self
+    def __del__(self):
+        time.sleep(0)
+
+def repeat(act):
+    while not over.is_set():
+        act()
+        time.sleep(0)
+
+def begin_and_end():
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+
+over = threading.Event()
+for act in (begin_and_end, begin_and_end, Cycle):
+    threading.Thread(target=repeat, args=(act,), daemon=True).start()
+gc.set_threshold(1)
+for _ in range(1500):
+    gate, begun, may_end = CallGate(), threading.Event(), threading.Event()
+    caller = threading.Thread(target=gate.call, args=(lambda _: (begun.set(), may_end.wait()), 0))
+    caller.start()
+    begun.wait()
+    gate.close()
+    may_end.set()
+    caller.join()
+assert gc.isenabled()
+over.set()
+"""
+
+
+@pytest.mark.medium
+def test_closing_freezes_no_process_whose_garbage_is_collected() -> None:
+    subprocess.run([sys.executable, "-c", COLLECTING], timeout=30 * time_scale(), check=True)
+
+
+def test_closing_leaves_the_collector_as_it_is() -> None:
+    gate, begun, may_end = CallGate(), threading.Event(), threading.Event()
+
+    def callback(_: None) -> None:
+        begun.set()
+        may_end.wait(60 * time_scale())
+
+    caller = threading.Thread(target=gate.call, args=(callback, None))
+    caller.start()
+    begun.wait(60 * time_scale())
+    gc.disable()
+    try:
+        gate.close()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+        may_end.set()
+        caller.join()

@@ -45,6 +45,7 @@ BASE_EXCEPTIONS = {
 LOCK_EXCEPTIONS = {
     "kip30_backends.embedded.fork_safety._process.lock": "held while nothing waits",
     "kip30_backends.embedded.liveness_locks.held_off.lock": "the same",
+    "kip30.runtime.thread_frames._lock": "the same",
 }
 SET_EXCEPTIONS = {
     ("embedded/fork_safety.py", "_held"): "used by forks alone",
