@@ -37,6 +37,7 @@ _TABLE: dict[type[Any], dict[str, Call]] = {
         "compare_and_set": lambda storage: storage.compare_and_set("k", Version(1), "v"),
         "delete": lambda storage: storage.delete("k"),
         "list": lambda storage: list(storage.list("n")),
+        "last_write": lambda storage: storage.last_write("k"),
     },
     ListenerRegistry: {
         "add_value_change_listener": lambda one: one.add_value_change_listener("k", print),
