@@ -433,7 +433,9 @@ class MemberLifecycle:
                 return
             is_confirmed = self._is_released or self._release(member)
             self.member = None
-        if not self._left.done():
+        if self._phases.phase is Phase.ENDED:  # before the thread that ends it comes to that
+            fail(self._left, self._not_a_member())
+        elif not self._left.done():
             self._end_leave(is_confirmed=is_confirmed)
         self._take_back_late_claim()
 

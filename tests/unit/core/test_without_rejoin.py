@@ -1,6 +1,7 @@
 """Members that are over with their session, under trouble that only the core has to deal with."""
 
 import asyncio
+import logging
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +21,7 @@ from kip30 import (
 )
 from kip30.driver.clock import ManualClock
 from kip30.driver.records import Claim
+from kip30.runtime import member_lifecycle
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.driver_faults import DriverFault, Effect
 from kip30_conformance.polling import eventually, throughout, time_scale
@@ -62,6 +64,32 @@ def test_each_loss_is_reported_once_and_the_id_is_free_by_then(client: PluginLoc
         lose_session(client, members[-1])
     assert lost.expect_count(ROUNDS) == members
     assert [one.incarnation for one in members] == sorted({one.incarnation for one in members})
+
+
+def test_a_leave_after_the_loss_is_an_error_while_the_log_is_slow(
+    client: PluginLocator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The step that forgets the member comes before the thread that ends it has done so."""
+    logger = logging.getLogger(member_lifecycle.__name__)
+    caplog.set_level(logging.INFO, logger.name)
+    group = client.group_membership("g")
+    member = group.join("m", "", rejoin=False)
+    lifecycle = group._lifecycles["m"]
+
+    def wait_for_step(record: logging.LogRecord) -> bool:
+        if record.getMessage().startswith("lost member"):
+            lifecycle._task.wake()
+            eventually(lifecycle.left.done)
+        return True
+
+    logger.addFilter(wait_for_step)
+    try:
+        lose_session(client, member)
+        eventually(lifecycle.left.done)
+    finally:
+        logger.removeFilter(wait_for_step)
+    with pytest.raises(NotMemberError, match="rejoin=False"):
+        group.leave("m")
 
 
 def test_on_lost_joins_again_many_times(client: PluginLocator) -> None:
