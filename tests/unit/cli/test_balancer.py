@@ -196,7 +196,8 @@ class Machines:
         os.kill(pid, signal.SIGCONT)
 
     def _epoch(self) -> int:
-        (found,) = self.shell.json("leader", "s")
+        """Return the epoch of the leader; 0 while there is none, which the command reports by 1."""
+        (found,) = self.shell.json_of(self.shell("leader", "s", "--json").stdout)
         return int(found["leader"]["epoch"]) if found["leader"] else 0
 
 

@@ -17,6 +17,7 @@ from kip30 import ConfigError, StoreError
 from kip30.config import load
 from kip30.config.extras import how_to_install
 from kip30_conformance import conform
+from kip30_conformance.clients.default_signals import heeded
 from kip30_conformance.machine_speed import LEAST, MOST
 from kip30_conformance.polling import time_scale
 
@@ -195,11 +196,13 @@ def test_faults_that_do_not_happen_are_no_evidence(config: Path, tmp_path: Path)
 def test_an_interrupted_run_reports_what_it_has(
     config: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "kip30", "conform", "--config", config, "--out", tmp_path / "out"],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
+    command: list[str | Path] = [sys.executable, "-m", "kip30", "conform", "--config", config]
+    with (
+        heeded(),
+        subprocess.Popen(
+            [*command, "--out", tmp_path / "out"], stderr=subprocess.PIPE, text=True
+        ) as running,
+    ):
         assert running.stderr is not None
         next(line for line in running.stderr if line.startswith("[5/"))
         running.send_signal(number)

@@ -54,17 +54,18 @@ def test_a_callback_that_closes_the_locator_fails_no_nomination(
     client: PluginLocator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if all is closed before the nomination that made it leader has returned."""
-    closed, won, close = threading.Event(), campaign.Campaign._won, Candidacy.close
+    closed, answer, close = threading.Event(), Candidacy.answer_waiting, Candidacy.close
 
-    def won_slowly(*claimed: Any) -> None:
-        won(*claimed)
-        assert closed.wait(PATIENCE * time_scale())
+    def answer_slowly(candidacy: Candidacy, term: Leadership | None) -> None:
+        if term is not None:  # the callback has been queued, and the nomination waits
+            assert closed.wait(PATIENCE * time_scale())
+        answer(candidacy, term)
 
     def close_one(candidacy: Candidacy) -> None:
         close(candidacy)
         closed.set()
 
-    monkeypatch.setattr(campaign.Campaign, "_won", won_slowly)
+    monkeypatch.setattr(Candidacy, "answer_waiting", answer_slowly)
     monkeypatch.setattr(Candidacy, "close", close_one)
     election = client.leader_election("s")
     assert not election.nominate("a", "x", on_elected=lambda _: client.close())
