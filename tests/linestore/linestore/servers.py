@@ -23,6 +23,7 @@ class LineServers(Store):
     peer_ports = 0
     elects = False
     sizes = (1,)
+    client_threads = 4  # of the pool that sends requests
 
     @override
     def installed(self, version: str | None) -> Installed:
