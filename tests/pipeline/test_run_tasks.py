@@ -16,15 +16,6 @@ COLUMNS = "number bigint, name string"
 EXPECTED = [(number, f"{number}-{row}") for number in range(3) for row in range(number)]
 
 
-def rows(number: int) -> Iterator[tuple[int, str]]:
-    for row in range(number):
-        yield number, f"{number}-{row}"
-
-
-def fail(number: int) -> Iterator[tuple[int, str]]:
-    raise StoreError(f"{number}: broken")
-
-
 @pytest.fixture(params=["rdd", "frame"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "frame":
@@ -34,6 +25,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_rows_of_all_tasks_are_returned(spark: SparkSession, way: str) -> None:
     """In the order of their numbers. Only a DataFrame is planned."""
+
+    # Here, because workers cannot import the modules of tests.
+    def rows(number: int) -> Iterator[tuple[int, str]]:
+        for row in range(number):
+            yield number, f"{number}-{row}"
+
     before = queries(spark)
     assert list(map(tuple, run_tasks(spark, 3, rows, COLUMNS))) == EXPECTED
     assert (queries(spark) > before) == (way == "frame")
@@ -41,5 +38,8 @@ def test_rows_of_all_tasks_are_returned(spark: SparkSession, way: str) -> None:
 
 @pytest.mark.usefixtures("way")
 def test_an_error_of_a_task_arrives_as_it_is(spark: SparkSession) -> None:
+    def fail(number: int) -> Iterator[tuple[int, str]]:
+        raise StoreError(f"{number}: broken")
+
     with pytest.raises(StoreError, match=r"^0: broken$"), translating():
         run_tasks(spark, 1, fail, COLUMNS)

@@ -23,21 +23,21 @@ def test_a_job_looks_for_no_data_sources(
             session.read.format("kip30").load()
 
 
-def _place_of_pyspark(_number: int) -> str:
-    return pyspark.__file__
-
-
 def test_local_workers_have_compiled_code(spark: SparkSession) -> None:
     """Each daemon would compile the content of Spark's zip file anew."""
-    found = spark.sparkContext.parallelize([0], 1).map(_place_of_pyspark).collect()
+
+    # Here, because workers cannot import the modules of tests.
+    def place(_: int) -> str:
+        return pyspark.__file__
+
+    def places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"place": [pyspark.__file__]})
+
+    found = spark.sparkContext.parallelize([0], 1).map(place).collect()
     assert found == [pyspark.__file__]
-    frame = spark.range(1).mapInArrow(_places, "place string")
+    frame = spark.range(1).mapInArrow(places, "place string")
     assert [row.place for row in frame.collect()] == [pyspark.__file__]
-
-
-def _places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for _ in batches:
-        yield pa.RecordBatch.from_pydict({"place": [pyspark.__file__]})
 
 
 def test_only_sparks_own_zip_files_are_left_out() -> None:

@@ -12,14 +12,14 @@ from kip30.config import Written
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT
 
-_CLIENT = Path(__file__).with_name("descriptor_limit_client.py")
+CLIENT = Path(__file__).with_name("descriptor_limit_client.py")
 
 
 def expect_named_limit(settings: Mapping[str, Written]) -> None:
     """Open the store of *settings* with 0, 1, 2 ... descriptors left, and as usual after that."""
     properties = {"plugin.namespace": "crowded", **settings}
     done = subprocess.run(
-        [sys.executable, _CLIENT],
+        [sys.executable, CLIENT],
         input=json.dumps({key: str(value) for key, value in properties.items()}),
         capture_output=True,
         text=True,
