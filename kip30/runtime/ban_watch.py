@@ -5,13 +5,11 @@ import threading
 import time
 from functools import partial
 
-from kip30.driver.records import Kind, Target
-from kip30.errors import AuthenticationError, BannedError, InvalidNameError, StoreError
-from kip30.names import INTERNAL
+from kip30.errors import AuthenticationError, BannedError, StoreError
 from kip30.runtime.bans import Ban, Bans, bans_key, decode_bans
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.subscriptions import Feed, FeedReader
-from kip30.runtime.watched_record import WatchedRecord
+from kip30.runtime.watched_record import WatchedRecord, record_target
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -32,7 +30,7 @@ class BanWatch:
         """Watch nothing yet."""
         self._store = store
         self._group = group
-        self._target = _target(group) if store.obeys_directives else None
+        self._target = record_target(group, bans_key) if store.obeys_directives else None
         self._lock = threading.Lock()
         # The feed of the newest `begin`, which all readers share while there are any.
         self._feed: Feed | None = None
@@ -110,13 +108,3 @@ class BanWatch:
         with self._lock:
             report = self._known.reporter(self._store.unreadable, log)
         report()
-
-
-def _target(group: str) -> Target | None:
-    """Return what to watch; None if there are no bans for *group*."""
-    if group.startswith(INTERNAL):
-        return None
-    try:
-        return Target(Kind.VALUE, *bans_key(group))
-    except InvalidNameError:  # too long
-        return None

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from kip30.driver.records import Claim, Kind, Snapshot, Target
-from kip30.errors import AuthenticationError, InvalidNameError, StoreError
-from kip30.names import INTERNAL
+from kip30.driver.records import Claim, Snapshot
+from kip30.errors import AuthenticationError, StoreError
 from kip30.runtime.directive_rules import DirectiveRules
 from kip30.runtime.directives import Directives, StepDown, decode_directives, directives_key
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.target_watch import TargetWatch
-from kip30.runtime.watched_record import WatchedRecord
+from kip30.runtime.watched_record import WatchedRecord, record_target
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -30,7 +29,7 @@ class DirectiveWatch:
     def __init__(self, store: OpenStore, service: str, wake: Callable[[], None]) -> None:
         """Watch nothing yet; call *wake* at every change: it must not block."""
         self._store = store
-        self._target = _target(service) if store.obeys_directives else None
+        self._target = record_target(service, directives_key) if store.obeys_directives else None
         self._service = service
         self._watch = None if self._target is None else TargetWatch(store, self._target, wake)
         self._lock = threading.Lock()
@@ -146,13 +145,3 @@ class DirectiveWatch:
             self._rules.note(directives, latest, self._now())
             if self._is_watching and self._store.metrics is not None:
                 self._store.metrics.services.directed(self._service, directives.pause)
-
-
-def _target(service: str) -> Target | None:
-    """Return what to watch; None if there are no directives for *service*."""
-    if service.startswith(INTERNAL):
-        return None
-    try:
-        return Target(Kind.VALUE, *directives_key(service))
-    except InvalidNameError:  # too long
-        return None

@@ -4,8 +4,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from kip30.driver.records import Entry, Snapshot, Target
-from kip30.errors import StoreError
+from kip30.driver.records import Entry, Kind, Snapshot, Target
+from kip30.errors import InvalidNameError, StoreError
+from kip30.names import INTERNAL, Key
 from kip30.runtime.unreadable import UnreadableLog
 
 R = TypeVar("R")
@@ -64,3 +65,16 @@ class WatchedRecord(Generic[R]):
                 log.warning("%s", error)
 
         return report
+
+
+def record_target(name: str, key: Callable[[str], Key]) -> Target | None:
+    """Return what to watch for the record at *key* of *name*, a service or group.
+
+    None if it has none: kip30's own ones, and those whose names are too long for a key.
+    """
+    if name.startswith(INTERNAL):
+        return None
+    try:
+        return Target(Kind.VALUE, *key(name))
+    except InvalidNameError:
+        return None

@@ -1,6 +1,7 @@
 """Promises about directives: pauses and bans hold, and no write of an operator is lost."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -12,31 +13,40 @@ from kip30_conformance.simulation.programs import GROUP, SERVICE, ClientProgram,
 from kip30_conformance.simulation.promises import Promise, World
 
 
-class PausesHold(Promise):
+class _GrantTimes(Promise):
+    """A promise that depends on when the store granted claims of one kind in one scope."""
+
+    id = "X08"
+    kind: ClassVar[Kind]
+    scope: ClassVar[str]
+
+    def __init__(self, world: World) -> None:
+        """Judge *world*."""
+        super().__init__(world)
+        # By the nonce of the claim.
+        self.granted_at: dict[str, float] = {}
+
+    @override
+    def granted(self, table: Table, name: str, entry: Entry) -> None:
+        if (table.kind, table.scope) == (self.kind, self.scope):
+            # A request that is repeated is granted again: the look follows the last answer.
+            self.granted_at[entry.nonce] = self.world.now
+
+
+class PausesHold(_GrantTimes):
     """X08: no program learns of a term that was granted under a pause, unless it is named.
 
     The pause was acknowledged before the grant, and lasts until the program is notified.
     """
 
-    id = "X08"
-
-    def __init__(self, world: World) -> None:
-        """Judge *world*."""
-        super().__init__(world)
-        self._granted_at: dict[str, float] = {}
-
-    @override
-    def granted(self, table: Table, name: str, entry: Entry) -> None:
-        if (table.kind, table.scope) == (Kind.SERVICE, SERVICE):
-            # A request that is repeated is granted again: the look follows the last answer.
-            self._granted_at[entry.nonce] = self.world.now
+    kind, scope = Kind.SERVICE, SERVICE
 
     @override
     def heard(self, program: ClientProgram, event: Event) -> None:
         term = event.subject
         if event.what != "elected" or not isinstance(term, Leadership):
             return
-        granted_at = self._granted_at.get(term.claim.entry.nonce)
+        granted_at = self.granted_at.get(term.claim.entry.nonce)
         if granted_at is None or self._is_named(program.candidate, granted_at):
             return
         for pause in self.world.directives.pauses.written:
@@ -55,30 +65,20 @@ class PausesHold(Promise):
         )
 
 
-class BansHold(Promise):
+class BansHold(_GrantTimes):
     """X08: no program learns of a re-join that was granted while its member was banned.
 
     The ban was acknowledged before the grant, and lasts until the program is notified.
     """
 
-    id = "X08"
-
-    def __init__(self, world: World) -> None:
-        """Judge *world*."""
-        super().__init__(world)
-        self._granted_at: dict[str, float] = {}
-
-    @override
-    def granted(self, table: Table, name: str, entry: Entry) -> None:
-        if (table.kind, table.scope) == (Kind.GROUP, GROUP):
-            self._granted_at[entry.nonce] = self.world.now
+    kind, scope = Kind.GROUP, GROUP
 
     @override
     def heard(self, program: ClientProgram, event: Event) -> None:
         member = event.subject
         if event.what != "rejoined" or not isinstance(member, Member):
             return
-        granted_at = self._granted_at.get(member.claim.entry.nonce)
+        granted_at = self.granted_at.get(member.claim.entry.nonce)
         if granted_at is None:
             return
         for ban in self.world.directives.bans[member.id].written:
