@@ -179,7 +179,7 @@ def test_an_item_is_done_when_its_command_has_ended_and_stays(field: ShareField)
 
 
 def await_pause(runner: Started, item: str, seconds: int) -> None:
-    """Read up to the pause of *item*, whatever has ended its command: a busy machine may have."""
+    """Read up to the pause of *item*. The lease may have ended its command on a busy machine."""
     begin, end = f"item {item}: ", f"running the command again in {seconds} s\n"
     lines = runner.process.stderr
     assert lines is not None
