@@ -41,7 +41,7 @@ def direct_each(
 
     Once the store does not answer, the others are not tried.
     """
-    lines = output.lines(_TITLES, _WIDTHS)
+    lines = output.lines(_TITLES, _WIDTHS, outlives_reader=True)
     status = int(Status.OK)
     left = list(services)
     while left:
@@ -55,8 +55,7 @@ def direct_each(
             if isinstance(error, UnavailableError | OutcomeUnknownError):
                 break
         else:
-            with _output.outliving_reader():
-                lines.print([_row(one)], partial(_record, one))
+            lines.print([_row(one)], partial(_record, one))
     if left:
         say(f"not tried: {', '.join(map(repr, left))}")
     return status

@@ -13,7 +13,7 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
@@ -92,7 +92,7 @@ class Output:
             rows: The records as fields; the first one is what names a record.
             records: The records as objects; those may divide the data otherwise than rows do.
         """
-        with outliving_reader():
+        with _outliving_reader():
             if self.is_objects:
                 for record in records:
                     self.record(record)
@@ -103,20 +103,23 @@ class Output:
             else:
                 self.lines(titles).print(rows)
 
-    def lines(self, titles: Sequence[str], widths: Sequence[int] = ()) -> "Lines":
+    def lines(
+        self, titles: Sequence[str], widths: Sequence[int] = (), *, outlives_reader: bool = False
+    ) -> "Lines":
         """Return what prints records one by one, as a stream does that does not know its end.
 
         Args:
             titles: Those of the fields of a row; they are printed now, and only in a form that was
                 chosen.
             widths: Where fields are aligned, how wide each one is at least.
+            outlives_reader: Whether the command goes on without its output once the reader of
+                stdout has gone, and ends with the exit code of what it has found or done.
         """
-        return Lines(self, titles, widths)
+        return Lines(self, titles, widths, outlives_reader=outlives_reader)
 
     def line(self, titles: Sequence[str], row: Row, record: Record) -> None:
         """Print the only record of a command, in the form of a stream."""
-        with outliving_reader():
-            self.lines(titles).print([row], lambda: record)
+        self.lines(titles, outlives_reader=True).print([row], lambda: record)
 
     def end_listing(self) -> None:
         """Print the empty line that separates listings which follow each other."""
@@ -132,11 +135,8 @@ class Output:
 
 
 @contextmanager
-def outliving_reader() -> Generator[None]:
-    """Print a part of the output, or nothing more if its reader has gone, which raises nothing.
-
-    So the command ends with the exit code of what it has found or done.
-    """
+def _outliving_reader() -> Generator[None]:
+    """Print a part of the output, or nothing more if its reader has gone, which raises nothing."""
     try:
         yield
     except BrokenPipeError:
@@ -147,9 +147,17 @@ def outliving_reader() -> Generator[None]:
 class Lines:
     """Prints the records of a stream; see `Output.lines`."""
 
-    def __init__(self, output: Output, titles: Sequence[str], widths: Sequence[int]) -> None:
+    def __init__(
+        self,
+        output: Output,
+        titles: Sequence[str],
+        widths: Sequence[int],
+        *,
+        outlives_reader: bool,
+    ) -> None:
         """Print the titles, if there are any."""
         self._output = output
+        self._writing = _outliving_reader if outlives_reader else nullcontext
         has_titles = output.is_chosen and output.has_titles and not output.is_objects
         self._titles = titles
         self._widths = widths
@@ -158,7 +166,8 @@ class Lines:
             self._widths = [
                 max(len(title), width) for title, width in zip(titles, least, strict=True)
             ]
-            self._print(titles)
+            with self._writing():
+                self._print(titles)
 
     def print(self, rows: Iterable[Row], record: Callable[[], Record] | None = None) -> None:
         """Print what *rows* and *record* both are; only one of them is consumed.
@@ -167,11 +176,12 @@ class Lines:
             rows: Lines of fields; characters that would break a line are escaped.
             record: Returns the object; None if an object has it already.
         """
-        if not self._output.is_objects:
-            for row in rows:
-                self._print(row)
-        elif record is not None:
-            self._output.record(record())
+        with self._writing():
+            if not self._output.is_objects:
+                for row in rows:
+                    self._print(row)
+            elif record is not None:
+                self._output.record(record())
 
     def _print(self, row: Row) -> None:
         shown = [escaped(field) for field in row]

@@ -13,7 +13,7 @@ import click
 from kip30.cli import _output, _parameters
 from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
-from kip30.cli._output import Output, outliving_reader
+from kip30.cli._output import Output
 from kip30.cli._pipeline_progress import shown
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.errors import StoreError, UnavailableError, UsageError
@@ -255,16 +255,16 @@ def _with_master(call: JobCall) -> JobCall:
 
 def show_report(report: Report, output: Output) -> None:
     """Print *report*: as an object, or its counts, and then its first findings if it has any."""
-    with outliving_reader():
-        output.lines(("COUNT", "NUMBER"), widths=(16,)).print(report.counts.items(), report.record)
+    counts = output.lines(("COUNT", "NUMBER"), widths=(16,), outlives_reader=True)
+    counts.print(report.counts.items(), report.record)
     if output.is_objects:
         return
     if report.findings:
         findings = [
             [one.get(name, "") for name in _FINDING] for one in report.findings[:_MOST_SHOWN]
         ]
-        with outliving_reader():
-            output.lines([name.upper() for name in _FINDING]).print(findings)
+        titles = [name.upper() for name in _FINDING]
+        output.lines(titles, outlives_reader=True).print(findings)
     if len(report.findings) > _MOST_SHOWN:
         say(f"and {len(report.findings) - _MOST_SHOWN} more findings, which the report names")
     _say_ending(report)

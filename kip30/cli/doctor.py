@@ -58,11 +58,10 @@ def command(choice: StoreChoice, *, each_server: bool, output: Output) -> int:
     if each_server:
         return _check_each_server(choice, output)
     failed: list[StepResult] = []
-    lines = output.lines(_TITLES, _WIDTHS)
+    lines = output.lines(_TITLES, _WIDTHS, outlives_reader=True)
     with closing(_results(choice)) as results:
         for result in results:
-            with _output.outliving_reader():
-                lines.print([_row(result)], partial(_record, result))
+            lines.print([_row(result)], partial(_record, result))
             if result.status:
                 failed.append(result)
     if not failed:
@@ -76,15 +75,14 @@ def _check_each_server(choice: StoreChoice, output: Output) -> int:
     properties = choice.properties()
     check(properties, load_plugins=True)
     failed: list[tuple[str, Status]] = []
-    lines = output.lines(_SERVER_TITLES, _SERVER_WIDTHS)
+    lines = output.lines(_SERVER_TITLES, _SERVER_WIDTHS, outlives_reader=True)
     for one in check_servers(properties):
         problem = explain(one.error) if one.error else None
         status = problem.status if problem else Status.OK
         if status:
             failed.append((one.server, status))
         what = problem.what if problem else ""
-        with _output.outliving_reader():
-            lines.print([_server_row(one, what)], partial(_server_record, one, what, status))
+        lines.print([_server_row(one, what)], partial(_server_record, one, what, status))
     if not failed:
         return Status.OK
     if not output.is_objects:

@@ -15,7 +15,7 @@ from kip30.cli import _output
 from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
 from kip30.cli._groups import Commands
-from kip30.cli._output import Output, Row, outliving_reader
+from kip30.cli._output import Output, Row
 from kip30.cli._pipeline_call import JobCall, job_module, job_options
 from kip30.driver.scanning import Layout
 from kip30.errors import UsageError
@@ -313,9 +313,8 @@ def verify(run: Path, *, output: Output) -> int:
             damaged.append(one.damage)
     rows: list[Row] = [("files", files), ("bytes", size)]
     rows += [("damaged", damage) for damage in damaged]
-    with outliving_reader():
-        lines = output.lines(_NAMED, widths=(16,))
-        lines.print(rows, lambda: {"files": files, "bytes": size, "damaged": damaged})
+    lines = output.lines(_NAMED, widths=(16,), outlives_reader=True)
+    lines.print(rows, lambda: {"files": files, "bytes": size, "damaged": damaged})
     return Status.REFUSED if damaged else Status.OK
 
 

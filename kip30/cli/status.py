@@ -58,10 +58,9 @@ def command(choice: StoreChoice, *, watching: bool, output: Output) -> int:
                 f" {reader.session_timeout_seconds:g} s"
             )
         overview = reader.read_when_decided()
-    with _output.outliving_reader():
-        output.lines(_TITLES, _WIDTHS).print(
-            _rows(reader, overview), partial(_record, reader, overview)
-        )
+    output.lines(_TITLES, _WIDTHS, outlives_reader=True).print(
+        _rows(reader, overview), partial(_record, reader, overview)
+    )
     return Status.REFUSED if overview.wants_attention else Status.OK
 
 

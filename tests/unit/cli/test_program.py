@@ -163,6 +163,7 @@ def test_a_reader_that_has_had_enough_is_no_error(shell: Shell, words: tuple[str
         ("status",),
         ("status", "--json"),
         ("doctor", "--set", "plugin.embedded.directory=/dev/null/store"),
+        ("doctor", "-o", "table", "--set", "plugin.embedded.directory=/dev/null/store"),
     ],
     ids=" ".join,
 )
@@ -180,10 +181,11 @@ def test_a_reader_that_has_gone_changes_no_exit_code(shell: Shell, words: tuple[
     assert (result.returncode, result.stderr) == (expected.returncode, expected.stderr)
 
 
-def test_directives_are_given_though_the_reader_has_gone(shell: Shell) -> None:
+@pytest.mark.parametrize("form", ["table", "tsv", "json"])
+def test_directives_are_given_though_the_reader_has_gone(shell: Shell, form: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    result = shell.finish("pause", "a", "b", "c", stdout=writing)
+    result = shell.finish("pause", "a", "b", "c", "-o", form, stdout=writing)
     os.close(writing)
     assert (result.returncode, result.stderr) == (Status.OK, b"")
     (found,) = shell.json("status")
