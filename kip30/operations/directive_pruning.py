@@ -2,18 +2,15 @@
 
 import math
 import time
-from collections.abc import Iterator
 
 from kip30.errors import StoreError, UsageError
-from kip30.names import unescape
 from kip30.operations.directory import CLAIMS, directory_of
 from kip30.operations.key_deletion import delete_versions
-from kip30.operations.key_scan import StoredKey, keys_of
+from kip30.operations.key_scan import StoredKey, named_records
 from kip30.operations.scanned_pages import StoreScan
 from kip30.runtime import past_terms
 from kip30.runtime.directives import NAMESPACE, Directives, decode_directives
 from kip30.runtime.resolution import Configuration
-from kip30.scanning import View
 from kip30.storage import Storage
 
 
@@ -45,10 +42,10 @@ def prune_directives(
     with StoreScan(config) as scan:
         services = directory_of(scan.pages(CLAIMS), internal=True).services
         in_use = {one.service for one in services if one.leader is not None or one.waiting}
-        directed = dict(_records(scan, NAMESPACE))
+        directed = dict(named_records(scan, NAMESPACE, []))
         in_use |= {
             service
-            for service, record in _records(scan, past_terms.NAMESPACE)
+            for service, record in named_records(scan, past_terms.NAMESPACE, [])
             if service in directed and _last_term(service, record) > now - unused_seconds
         }
     due = [
@@ -62,11 +59,6 @@ def prune_directives(
     if done.error is not None:
         raise done.error
     return done.deleted
-
-
-def _records(scan: StoreScan, namespace: str) -> Iterator[tuple[str, StoredKey]]:
-    for record in keys_of(scan.pages(View(under=namespace)), []):
-        yield unescape(record.key.rpartition("/")[2]), record
 
 
 def _last_term(service: str, record: StoredKey) -> float:

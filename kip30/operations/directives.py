@@ -118,7 +118,7 @@ def pause_service(
         pause = ElectionPause(by, now, checked, until)
         return found._replace(pause=pause).logged(now, by, "pause")
 
-    return directed.described(directed.write(paused), state)
+    return directed.described(directed.record.write(paused), state)
 
 
 def resume_service(locator: PluginLocator, service: str) -> DirectedService:
@@ -138,7 +138,7 @@ def resume_service(locator: PluginLocator, service: str) -> DirectedService:
         kept = None if is_under_way else step_down
         return found._replace(pause=None, step_down=kept).logged(now, by, "resume")
 
-    return directed.described(directed.write(resumed), state)
+    return directed.described(directed.record.write(resumed), state)
 
 
 def check_directed(service: str) -> None:
@@ -224,7 +224,7 @@ class _StepDown:
         state = self._service.leader()
         self._check(state)
         step_down = self._directive(*_term(state))
-        self._service.write(lambda found: self._with(found, step_down, _term(state)[2]))
+        self._service.record.write(lambda found: self._with(found, step_down, _term(state)[2]))
         try:
             self._await(step_down, time.monotonic() + self._wait_seconds)
             return self._ended(step_down)
@@ -348,7 +348,7 @@ class _StepDown:
             action = f"{self._action}: {outcome}"
             return found._replace(step_down=kept).logged(time.time(), self._by, action)
 
-        return self._service.described(self._service.write(closed), state)
+        return self._service.described(self._service.record.write(closed), state)
 
 
 class _Service:
@@ -358,7 +358,7 @@ class _Service:
         check_directed(service)
         self.name = service
         self._locator = locator
-        self._record = OperatorRecord(
+        self.record = OperatorRecord(
             locator,
             directives_key(service),
             Directives(),
@@ -372,12 +372,8 @@ class _Service:
     ) -> DirectedService:
         """Return *directives* and the leader that *state* shows; read what is not given."""
         leader, epoch, _ = _term(self.leader() if state is None else state)
-        found = self._record.read() if directives is None else directives
+        found = self.record.read() if directives is None else directives
         return DirectedService(self.name, leader or None, epoch if leader else None, found)
-
-    def write(self, change: _Change) -> Directives:
-        """See `OperatorRecord.write`."""
-        return self._record.write(change)
 
     def leader(self) -> Snapshot:
         """Return the state of the service, read now."""

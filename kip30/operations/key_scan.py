@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kip30.driver.records import Version
-from kip30.names import INTERNAL
-from kip30.operations.scanned_pages import pages_of
+from kip30.names import INTERNAL, unescape
+from kip30.operations.scanned_pages import StoreScan, pages_of
 from kip30.runtime.resolution import Configuration
 from kip30.scanning import Page, Rejected, View
 
@@ -46,6 +46,17 @@ class KeyScan:
     def __iter__(self) -> Iterator[StoredKey]:
         """Yield the keys in the store's order; `kip30.scanning.scanner` says what raises."""
         yield from keys_of(pages_of(self._config, self._view), self.unreadable, self._hidden)
+
+
+def named_records(
+    scan: StoreScan, namespace: str, unreadable: list[Rejected]
+) -> Iterator[tuple[str, StoredKey]]:
+    """Yield each record in *namespace*, with the service or group that it is about.
+
+    What cannot be read is added to *unreadable*.
+    """
+    for one in keys_of(scan.pages(View(under=namespace)), unreadable):
+        yield unescape(one.key.rpartition("/")[2]), one
 
 
 def keys_of(

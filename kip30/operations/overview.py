@@ -7,16 +7,16 @@ from typing import NamedTuple, TypeVar
 
 from kip30.config import Properties, load
 from kip30.errors import Kip30Error, StoreError
-from kip30.names import INTERNAL, unescape
+from kip30.names import INTERNAL
 from kip30.operations.directory import CLAIMS, GroupStatus, ServiceStatus, directory_of
-from kip30.operations.key_scan import keys_of
+from kip30.operations.key_scan import named_records
 from kip30.operations.scanned_pages import StoreScan
 from kip30.operations.service_terms import began_at
 from kip30.runtime import bans, directives, past_terms
 from kip30.runtime.bans import Ban
 from kip30.runtime.directives import Directives, ElectionPause
 from kip30.runtime.resolution import Configuration, resolve, store_place
-from kip30.scanning import Rejected, View
+from kip30.scanning import Rejected
 
 T = TypeVar("T")
 
@@ -245,8 +245,7 @@ def _decoded(
 
     The others are added to *unreadable*.
     """
-    for one in keys_of(scan.pages(View(under=namespace)), unreadable):
-        name = unescape(one.key.rpartition("/")[2])
+    for name, one in named_records(scan, namespace, unreadable):
         try:
             found = decode(name, one.value)
         except StoreError as error:
