@@ -2,10 +2,11 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from kip30.names import Key, check_id, escape, parse_key
+from kip30.errors import InvalidNameError
+from kip30.names import INTERNAL, Key, check_id, escape, parse_key
 
 UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
 """The errors of the functions here, and of code that takes fields which are not there."""
@@ -18,6 +19,19 @@ def record_key(namespace: str, name: str, what: str = "service") -> Key:
         InvalidNameError: The name is too long.
     """
     return parse_key(f"{namespace}/{escape(check_id(name, what))}")
+
+
+def key_unless_internal(name: str, key: Callable[[str], Key]) -> Key | None:
+    """Return the *key* of the record of *name*, a service or group; None if it has none.
+
+    Those of kip30 itself have none, nor do those whose names are too long for a key.
+    """
+    if name.startswith(INTERNAL):
+        return None
+    try:
+        return key(name)
+    except InvalidNameError:
+        return None
 
 
 def fields_of(data: bytes, record_format: int) -> Mapping[str, Any]:

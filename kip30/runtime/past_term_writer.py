@@ -11,7 +11,6 @@ from kip30.driver.kit.futures import succeed
 from kip30.driver.kit.retry import Retry
 from kip30.driver.records import Condition, Write, new_nonce
 from kip30.errors import (
-    InvalidNameError,
     KeyExistsError,
     KeyMissingError,
     Kip30Error,
@@ -19,8 +18,9 @@ from kip30.errors import (
     UnavailableError,
     VersionConflictError,
 )
-from kip30.names import INTERNAL, Key
+from kip30.names import Key
 from kip30.runtime.candidacy import Leadership
+from kip30.runtime.json_records import key_unless_internal
 from kip30.runtime.lost_answers import write_and_settle
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.past_terms import (
@@ -145,9 +145,6 @@ class PastTermWriter:
 def _key(store: OpenStore, service: str) -> Key | None:
     """Return the key of the record; None if there is none for *service*."""
     is_possible = Capability.COMPARE_AND_SET in store.backend.capabilities
-    if not (store.obeys_directives and is_possible) or service.startswith(INTERNAL):
+    if not (store.obeys_directives and is_possible):
         return None
-    try:
-        return past_terms_key(service)
-    except InvalidNameError:  # too long
-        return None
+    return key_unless_internal(service, past_terms_key)

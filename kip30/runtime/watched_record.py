@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from kip30.driver.records import Entry, Kind, Snapshot, Target
-from kip30.errors import InvalidNameError, StoreError
-from kip30.names import INTERNAL, Key
+from kip30.errors import StoreError
+from kip30.names import Key
+from kip30.runtime.json_records import key_unless_internal
 from kip30.runtime.unreadable import UnreadableLog
 
 R = TypeVar("R")
@@ -68,13 +69,6 @@ class WatchedRecord(Generic[R]):
 
 
 def record_target(name: str, key: Callable[[str], Key]) -> Target | None:
-    """Return what to watch for the record at *key* of *name*, a service or group.
-
-    None if it has none: kip30's own ones, and those whose names are too long for a key.
-    """
-    if name.startswith(INTERNAL):
-        return None
-    try:
-        return Target(Kind.VALUE, *key(name))
-    except InvalidNameError:
-        return None
+    """Return what to watch for the record of *name*; None where `key_unless_internal` has none."""
+    found = key_unless_internal(name, key)
+    return None if found is None else Target(Kind.VALUE, *found)
