@@ -110,6 +110,22 @@ def test_of_two_writers_the_later_one_says_until_when(
     assert swept(shell) == [1, 0, 0, 0]
 
 
+def test_a_time_is_not_that_of_a_value_that_another_client_has_written_since(
+    shell: Shell, storage: Storage[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = storage.last_write
+
+    def overtaken(key: str) -> tuple[Version, str] | None:
+        storage.set(key, b"lasting")
+        return right(key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "last_write", overtaken)
+        set_for(storage, "k", b"brief", OVER)
+    assert swept(shell) == [0, 0, 0, 0]
+    assert value(storage, "k") == b"lasting"
+
+
 def test_a_record_from_another_store_does_not_keep_a_time_from_being_noted(
     shell: Shell, storage: Storage[bytes]
 ) -> None:

@@ -27,6 +27,7 @@ from kip30_conformance.polling import is_readable, time_scale
 
 from .shell import PATIENCE_SECONDS, SESSION_SECONDS, Shell, ended, line_of
 from .test_doctor import use
+from .test_kv_bulk import damage
 from .test_output import expect_fields, plain_environment
 
 LINE = "kip30.candidates/vacant"
@@ -153,6 +154,14 @@ def test_unreadable_records_want_attention(shell: Shell, locator: PluginLocator)
     assert told[-1] == "2 further records cannot be read"
     found = json.loads(shell("status", "--json").stdout)
     assert (found["unreadable"], len(found["unreadable_keys"])) == (12, 10)
+
+
+@pytest.mark.parametrize("record", ["kip30.directives/s", "kip30.bans/g"])
+def test_records_that_no_scan_can_read_want_attention(shell: Shell, record: str) -> None:
+    shell("kv", "put", record, "x")
+    damage(shell, record)
+    (found,) = shell.json_of(shell("status", "--json").stdout)
+    assert (found["unreadable"], found["unreadable_keys"]) == (1, [record])
 
 
 def test_a_store_that_does_not_answer_is_an_error(shell: Shell, is_away: Path) -> None:
