@@ -50,7 +50,7 @@ def store(folder: Path, name: str, keys: int) -> Path:
 def options_of(job: click.Command) -> set[str]:
     """Return the options of *job* itself, not those of the store or of another place to run."""
     return {
-        param.opts[0].removeprefix("--")
+        param.opts[-1].removeprefix("--")
         for param in job.params
         if param.name not in {*STORE_OPTIONS, *ELSEWHERE} and param.opts[0].startswith("-")
     }
@@ -64,19 +64,24 @@ def test_each_option_of_each_job_does_something(tmp_path: Path) -> None:
     tried, out = Tried(), tmp_path
     scan: tuple[object, ...] = ("--request-seconds", 20, "--span-rows", 4, "--json")
     conf = ("--conf", "spark.kip30.unused=1")
+    table = ("--output", "tsv", "--no-headers")
     tried("preflight", a, b, *conf, "--json")
-    tried("preflight", a, "--request-seconds", 20)
+    tried("preflight", a, "--request-seconds", 20, *table)
     tried("preflight", a, "--span-rows", 4, status=Status.USAGE)
     tried("preflight", a, "--out", out / "p", status=Status.USAGE)
     tried("preflight", a, "--resume", status=Status.USAGE)
     tried("snapshot", a, "--out", out / "s", "--show-claims", *scan, *conf)
-    tried("verify", out / "s", "--json")
-    tried("status", out / "s", "--json")
+    tried("snapshot", b, "--out", out / "t", *table)
+    for form in (("--json",), table):
+        tried("verify", out / "s", *form)
+        tried("status", out / "s", *form)
+        tried("bundle", "--out", out / f"bundle-{len(form)}", *form)
     tried("snapshot", a, "--out", out / "s", "--resume", status=Status.USAGE)  # it is done
     writing = ("--rate", 10_000, "--no-fence", "--on-conflict", "keep", "--map", "ns=moved")
     more = ("--accept-store", "any", *conf)
     tried("restore", out / "s", b, "--out", out / "r", *writing, *scan, *more)
     tried("restore", out / "s", b, "--out", out / "r", "--resume", status=Status.USAGE)
+    tried("restore", out / "t", b, "--out", out / "none", *table)
     tried("restore", out / "s", b, "--out", out / "x", "--into", "n", status=Status.USAGE)
     tried("migrate", a, c, "--out", out / "m", *writing, *scan, *more)
     tried("migrate", a, c, "--out", out / "m", "--resume", status=Status.USAGE)
@@ -84,10 +89,11 @@ def test_each_option_of_each_job_does_something(tmp_path: Path) -> None:
     empty = ("--allow-empty", "--full", *scan, *conf)
     tried("diff", a, d, "--out", out / "compared", *empty, status=Status.REFUSED)
     tried("diff", a, d, "--out", out / "compared", "--resume", status=Status.USAGE)
+    tried("diff", a, d, "--out", out / "differing", *table, status=Status.REFUSED)
     tried("diff", a, d, "--out", out / "z", "--into", "n", status=Status.USAGE)
     tried("repair", out / "compared", "--out", out / "plan", "--json", status=Status.REFUSED)
     apply = ("--apply", "--delete-extra", "--plan", out / "plan", "--rate", 10_000, "--no-fence")
-    tried("repair", out / "compared", "--out", out / "applied", *apply, *conf)
+    tried("repair", out / "compared", "--out", out / "applied", *apply, *conf, *table)
     tried(
         "repair",
         out / "compared",
@@ -100,13 +106,13 @@ def test_each_option_of_each_job_does_something(tmp_path: Path) -> None:
     tried("repair", out / "compared", "--out", out / "v", *scan, status=Status.USAGE)
     feeding: tuple[object, ...] = ("--interval", 1, "--max-delete", 1, "--overwrite", "--once")
     limits = ("--rate", 10_000, "--accept-store", "any", "--request-seconds", 20, "--json", *conf)
-    tried("migrate", a, b, "--out", out / "again")
+    tried("migrate", a, b, "--out", out / "again", *table)
     tried("feed", a, b, "--after", out / "again", "--out", out / "f", *feeding, *limits)
-    tried("feed", a, b, "--out", out / "f", "--once", "--resume")
+    tried("feed", a, b, "--out", out / "f", "--once", "--resume", *table)
     tried("feed", a, b, "--out", out / "g", "--into", "n", status=Status.USAGE)
     tried("feed", a, "--out", out / "h", "--span-rows", 4, status=Status.USAGE)
-    tried("bundle", "--out", out / "bundle", "--json")
-    tried("prepare", "--json", status=Status.USAGE)  # here Java runs already
+    for form in (("--json",), table):
+        tried("prepare", *form, status=Status.USAGE)  # here Java runs already
     jobs = pipeline.command.commands
     assert {name: options_of(job) - tried.options[name] for name, job in jobs.items()} == {
         name: set() for name in jobs
