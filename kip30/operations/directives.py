@@ -33,6 +33,7 @@ from kip30.runtime.directives import (
     Directives,
     ElectionPause,
     StepDown,
+    TermId,
     decode_directives,
     directives_key,
     encode_directives,
@@ -323,7 +324,8 @@ class _StepDown:
         leader, epoch, nonce = _term(state)
         if leader and step_down.is_fulfilled_by(leader, epoch):
             # Its program may not have read the directives yet, and must not take a pause for new.
-            return self._close(step_down, step_down._replace(fulfilled=nonce), "done", state)
+            fulfilled = step_down._replace(fulfilled=TermId(epoch, nonce))
+            return self._close(step_down, fulfilled, "done", state)
         if leader and nonce == step_down.nonce:
             why = (
                 f"{leader!r} did not step down in {self._wait_seconds:g} s: it needs longer, is an"

@@ -555,7 +555,7 @@ class Campaign:
             self.withdraw(candidacy)
             return
         if isinstance(answer, Claim):
-            if veto := self._directives.veto(claimant.candidate, answer.entry.nonce):
+            if veto := self._directives.veto(claimant.candidate, answer):
                 self._return_vetoed(claimant, answer, veto)
             else:
                 self._won(claimant, answer)

@@ -15,7 +15,7 @@ second reading begins after the grant, so it has every directive that was acknow
 import math
 
 from kip30.driver.records import Claim, Snapshot
-from kip30.runtime.directives import Directives, StepDown
+from kip30.runtime.directives import Directives, StepDown, TermId
 
 _LOOK_SECONDS = 10.0
 """Seconds after which a time of day is looked at again: the clock may be corrected."""
@@ -32,11 +32,11 @@ class DirectiveRules:
         """Start without directives."""
         self._directives = Directives()
         # Of the step-down with this id: when it was seen first, until when it holds the service,
-        # and the nonce of the term that has fulfilled it by the states of the service.
+        # and the term that has fulfilled it by the states of the service.
         self._id = ""
         self._seen_at = -math.inf
         self._holds_until = -math.inf
-        self._fulfilled = ""
+        self._fulfilled: TermId | None = None
         # The candidates that were kept from leading when they were judged last.
         self._vetoed = set[str]()
 
@@ -48,7 +48,7 @@ class DirectiveRules:
             return
         is_new = step_down.id != self._id
         if is_new:
-            self._id, self._seen_at, self._fulfilled = step_down.id, now, ""
+            self._id, self._seen_at, self._fulfilled = step_down.id, now, None
         leader = None if latest is None else next(iter(latest.entries.items()), None)
         still_leads = leader is not None and leader[1].nonce == step_down.nonce
         if is_new or latest is None or still_leads:
@@ -56,14 +56,16 @@ class DirectiveRules:
         if leader is not None and not self._fulfilled:
             candidate, entry = leader
             if step_down.is_fulfilled_by(candidate, entry.version.major):
-                self._fulfilled = entry.nonce
+                self._fulfilled = TermId(entry.version.major, entry.nonce)
 
-    def veto(self, candidate: str, now: float, time_of_day: float, *, nonce: str = "") -> str:
+    def veto(
+        self, candidate: str, now: float, time_of_day: float, granted: TermId | None = None
+    ) -> str:
         """Return why *candidate* may not claim; empty if it may.
 
-        With *nonce*, that of a claim that was granted, return why it may not lead with that.
+        With *granted*, return why it may not lead in the term of a claim that was granted.
         """
-        reason = self._veto(candidate, self._holding(now, time_of_day, nonce), time_of_day)
+        reason = self._veto(candidate, self._holding(now, time_of_day, granted), time_of_day)
         if reason:
             self._vetoed.add(candidate)
         else:
@@ -116,8 +118,10 @@ class DirectiveRules:
             return f"it steps down by {holding.by!r}"
         return ""
 
-    def _holding(self, now: float, time_of_day: float, nonce: str = "") -> StepDown | None:
-        """Return the step-down, if it holds the service, or was fulfilled by the claim *nonce*.
+    def _holding(
+        self, now: float, time_of_day: float, granted: TermId | None = None
+    ) -> StepDown | None:
+        """Return the step-down, if it holds the service, or was fulfilled by the term *granted*.
 
         Its own claim may have been seen before its candidate could look.
         """
@@ -125,7 +129,7 @@ class DirectiveRules:
         if step_down is None or now >= self._holds_until:
             return None
         fulfilled = step_down.fulfilled or self._fulfilled
-        return None if fulfilled and fulfilled != nonce else step_down
+        return None if fulfilled is not None and fulfilled != granted else step_down
 
     def _in_effect(self, now: float, time_of_day: float) -> StepDown | None:
         step_down = self._directives.step_down

@@ -10,7 +10,13 @@ from functools import partial
 from kip30.driver.records import Claim, Snapshot
 from kip30.errors import AuthenticationError, StoreError
 from kip30.runtime.directive_rules import DirectiveRules
-from kip30.runtime.directives import Directives, StepDown, decode_directives, directives_key
+from kip30.runtime.directives import (
+    Directives,
+    StepDown,
+    TermId,
+    decode_directives,
+    directives_key,
+)
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.target_watch import TargetWatch
 from kip30.runtime.watched_record import WatchedRecord, record_target
@@ -95,12 +101,13 @@ class DirectiveWatch:
         if self._is_refused:
             self.read(latest)
 
-    def veto(self, candidate: str, nonce: str = "") -> str:
-        """Return why *candidate* may not claim, or not lead with the claim *nonce*; else empty."""
+    def veto(self, candidate: str, claim: Claim | None = None) -> str:
+        """Return why *candidate* may not claim, or not lead with *claim*; else empty."""
         if self._target is None:
             return ""
+        granted = None if claim is None else TermId(claim.entry.version.major, claim.entry.nonce)
         with self._lock:
-            return self._rules.veto(candidate, self._now(), time.time(), nonce=nonce)
+            return self._rules.veto(candidate, self._now(), time.time(), granted)
 
     def names(self, candidate: str) -> bool:
         """Return whether a hand-over names *candidate* as the successor."""

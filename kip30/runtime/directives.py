@@ -55,6 +55,21 @@ class ElectionPause(NamedTuple):
         return self.until is not None and time_of_day >= self.until
 
 
+class TermId(NamedTuple):
+    """The term of a leader, told from all others.
+
+    The nonce alone is not enough: a claim that was repeated with its nonce after its lease had
+    ended begins another term.
+
+    Attributes:
+        epoch: The epoch of the term.
+        nonce: The nonce of the leader's record.
+    """
+
+    epoch: int
+    nonce: str
+
+
 class StepDown(NamedTuple):
     """The leader ends its term; the named successor, or any other candidate, leads next.
 
@@ -74,8 +89,8 @@ class StepDown(NamedTuple):
         candidate: The leader; empty if no candidate led.
         successor: The candidate that leads next; None: any but *candidate*.
         hold_seconds: How long others hold back for the successor once the service is vacant.
-        fulfilled: The nonce of the term that has fulfilled it; None: none has. It has no effect
-            then, except that this term may begin although the service is paused.
+        fulfilled: The term that has fulfilled it; None: none has. It has no effect then, except
+            that this term may begin although the service is paused.
     """
 
     id: str
@@ -89,7 +104,7 @@ class StepDown(NamedTuple):
     candidate: str
     successor: str | None
     hold_seconds: float
-    fulfilled: str | None = None
+    fulfilled: TermId | None = None
 
     def is_over(self, time_of_day: float) -> bool:
         """Return whether it has no effect any longer by the clock of the operator who wrote it."""
@@ -158,7 +173,7 @@ def encode_directives(directives: Directives) -> bytes:
         "format": _FORMAT,
         "number": directives.number,
         "pause": None if pause is None else pause._asdict(),
-        "step_down": None if step_down is None else step_down._asdict(),
+        "step_down": None if step_down is None else _step_down_fields(step_down),
         "log": [entry._asdict() for entry in directives.log],
     }
     return json.dumps(fields).encode()
@@ -214,8 +229,14 @@ def _step_down(fields: Mapping[str, Any]) -> StepDown:
         text(fields["candidate"]),
         None if successor is None else text(successor),
         seconds(fields["hold_seconds"]),
-        None if fulfilled is None else text(fulfilled),
+        None if fulfilled is None else TermId(whole(fulfilled["epoch"]), text(fulfilled["nonce"])),
     )
+
+
+def _step_down_fields(step_down: StepDown) -> Mapping[str, Any]:
+    fulfilled = step_down.fulfilled
+    named = None if fulfilled is None else fulfilled._asdict()
+    return {**step_down._asdict(), "fulfilled": named}
 
 
 def _logged(fields: Mapping[str, Any]) -> LoggedDirective:

@@ -36,6 +36,7 @@ from kip30.runtime.directives import (
     NAMESPACE,
     Directives,
     StepDown,
+    TermId,
     directives_key,
     encode_directives,
 )
@@ -222,7 +223,8 @@ class DirectiveTests(DirectivesSuite):
         step_down = after.directives.step_down
         assert step_down is not None
         assert after.leader == "b"
-        assert step_down.fulfilled == term_of(second, "b").claim.entry.nonce
+        entry = term_of(second, "b").claim.entry
+        assert step_down.fulfilled == TermId(entry.version.major, entry.nonce)
         second.resign("b")
         assert first.wait_elected("a", _SECONDS * time_scale())
 

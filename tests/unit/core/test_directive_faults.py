@@ -33,6 +33,7 @@ from kip30.runtime.directives import (
     Directives,
     ElectionPause,
     StepDown,
+    TermId,
     directives_key,
     encode_directives,
 )
@@ -210,16 +211,17 @@ def test_a_step_down_under_way_lets_no_candidate_through_a_pause(open_client: Op
 def test_only_the_term_that_has_fulfilled_a_step_down_passes_a_pause() -> None:
     rules = DirectiveRules()
     pause = ElectionPause("op", DAY, "", None)
-    rules.note(Directives(pause=pause, step_down=step_down(fulfilled="n6")), None, 100.0)
-    assert rules.veto("another", 100.0, DAY, nonce="n7")
-    assert not rules.veto("b", 100.0, DAY, nonce="n6")
+    rules.note(Directives(pause=pause, step_down=step_down(fulfilled=TermId(6, "n6"))), None, 100.0)
+    assert rules.veto("another", 100.0, DAY, TermId(7, "n7"))
+    assert rules.veto("b", 100.0, DAY, TermId(7, "n6"))
+    assert not rules.veto("b", 100.0, DAY, TermId(6, "n6"))
 
 
 def test_a_pause_that_was_copied_with_a_fulfilled_hand_over_holds(open_client: OpenClient) -> None:
     """Docs: a step-down names a term by epoch and nonce, "also if the record was copied"."""
     operator = open_client()
     pause = ElectionPause("op", DAY, "", None)
-    elsewhere = step_down(epoch=0, nonce=new_nonce(), fulfilled=new_nonce())
+    elsewhere = step_down(epoch=0, nonce=new_nonce(), fulfilled=TermId(1, new_nonce()))
     write(operator, Directives(2, pause, elsewhere))
     candidate, elected = open_client(**OBEYS), Recorder[Leadership]()
     wrap(candidate.backend.observe, "watch", _late)

@@ -19,6 +19,7 @@ from kip30.runtime.directives import (
     ElectionPause,
     LoggedDirective,
     StepDown,
+    TermId,
     decode_directives,
     encode_directives,
 )
@@ -45,7 +46,7 @@ _step_downs = st.builds(
     _texts,
     st.none() | _texts,
     _times,
-    st.none() | _texts,
+    st.none() | st.builds(TermId, st.integers(0, 2**63), _texts),
 )
 _records = st.builds(
     Directives,
@@ -97,10 +98,12 @@ def damaged(**fields: Any) -> bytes:
         damaged(pause={**PAUSE._asdict(), "at": None}),
         damaged(step_down={}),
         damaged(step_down=7),
+        damaged(step_down={**step_down()._asdict(), "fulfilled": "nonce6"}),
+        damaged(step_down={**step_down()._asdict(), "fulfilled": {"nonce": "nonce6"}}),
         damaged(log=7),
         damaged(log=[7]),
     ],
-    ids=range(16),
+    ids=range(18),
 )
 def test_a_damaged_record_is_an_error(data: bytes) -> None:
     with pytest.raises(StoreError, match="directives for 's' cannot be read"):
@@ -212,19 +215,31 @@ def test_a_successor_may_lead_under_a_pause_and_no_other() -> None:
 
 @pytest.mark.parametrize("by_record", [True, False])
 def test_the_term_that_has_fulfilled_it_may_begin_under_a_pause(*, by_record: bool) -> None:
-    fulfilled = {"fulfilled": "nonce6"} if by_record else {}
+    fulfilled = {"fulfilled": TermId(6, "nonce6")} if by_record else {}
     made = rules(
         Directives(pause=PAUSE, step_down=step_down("b", **fulfilled)), led("a", 5), led("b", 6)
     )
     assert allowed(made) == set()
-    assert not made.veto("b", NOW, DAY, nonce="nonce6")
-    assert made.veto("b", NOW, DAY, nonce="nonce7")
-    assert made.veto("c", NOW, DAY, nonce="nonce6")
+    assert not made.veto("b", NOW, DAY, TermId(6, "nonce6"))
+    assert made.veto("b", NOW, DAY, TermId(7, "nonce7"))
+    assert made.veto("c", NOW, DAY, TermId(6, "nonce6"))
+
+
+@pytest.mark.parametrize("by_record", [True, False])
+def test_a_claim_repeated_after_its_lease_does_not_pass_a_pause(*, by_record: bool) -> None:
+    """The store grants it again with its nonce, and a pause may have come in between."""
+    fulfilled = {"fulfilled": TermId(6, "nonce6")} if by_record else {}
+    made = rules(
+        Directives(pause=PAUSE, step_down=step_down("b", **fulfilled)), led("a", 5), led("b", 6)
+    )
+    assert made.veto("b", NOW, DAY, TermId(7, "nonce6"))
 
 
 def test_a_step_down_without_a_successor_exempts_no_term_from_a_pause() -> None:
-    made = rules(Directives(pause=PAUSE, step_down=step_down(fulfilled="nonce6")), led("b", 6))
-    assert made.veto("b", NOW, DAY, nonce="nonce6")
+    made = rules(
+        Directives(pause=PAUSE, step_down=step_down(fulfilled=TermId(6, "nonce6"))), led("b", 6)
+    )
+    assert made.veto("b", NOW, DAY, TermId(6, "nonce6"))
 
 
 @pytest.mark.parametrize(

@@ -268,12 +268,12 @@ def _directives_are_not_read_after_a_grant(_: Any) -> Any:
 
 
 def _others_hold_back_for_ever(_: Any) -> Any:
-    def holding(self: Any, now: float, time_of_day: float, nonce: str = "") -> Any:
+    def holding(self: Any, now: float, time_of_day: float, granted: Any = None) -> Any:
         step_down = self._in_effect(now, time_of_day)
         if step_down is None:
             return None
         fulfilled = step_down.fulfilled or self._fulfilled
-        return None if fulfilled and fulfilled != nonce else step_down
+        return None if fulfilled and fulfilled != granted else step_down
 
     return holding
 
