@@ -10,7 +10,7 @@ from kip30_conformance.servers import STORES
 from kip30_conformance.servers.needing import needed
 from kip30_conformance.storm import Conclusion, Finding, Summary, run
 
-SAFETY = {"I1", "I2", "I3", "I4", "I5", "I11", "I12", "I13"}
+SAFETY = {"I1", "I2", "I3", "I4", "I5", "I11", "I12", "I13", "I15", "I16"}
 """The invariants that hold at any time; the others are about what a calm is long enough for."""
 SECONDS = 20.0
 SEED = 3

@@ -41,6 +41,7 @@ class Client:
         self._limit = times["limit"]
         self._slices = Slices(times["started"], times["slice"])
         self._members = int(times["members"])
+        self._clients = int(times["clients"])
         self._pause_factor = times["pause_factor"]
         self._journal = ProcessJournal(self._folder / "journals", process)
         self._calls = CallTimer(self._journal, self._limit)
@@ -53,9 +54,7 @@ class Client:
         self._opened().close()
         self._before = resources_held()
         self._locator = self._opened()
-        participant = Participant(
-            self._action_context(), self._folder / "terms", self._folder / "work"
-        )
+        participant = Participant(self._action_context(), self._folder)
         participant.start()
         self._participant = participant
         self._journal.write("started", descriptors=len(self._before.descriptors))
@@ -95,6 +94,7 @@ class Client:
             history=self._folder / "history",
             slices=self._slices,
             members=self._members,
+            clients=self._clients,
             pause_factor=self._pause_factor,
         )
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from kip30_conformance.clients.process_stop import stop_process
 from kip30_conformance.servers import Link
+from kip30_conformance.storm.names import client_name
 from kip30_conformance.storm.process_journal import Row, read_journal
 from kip30_conformance.storm.timing import Timing
 
@@ -177,11 +178,12 @@ class Clients:
             "limit": timing.limit,
             "pause_factor": timing.pause_factor,
             "slice": timing.slice,
+            "clients": len(links),
             "started": time.monotonic(),
         }
         self.processes = [
             ClientProcess(
-                f"c{number}",
+                client_name(number),
                 link,
                 folder,
                 settings,

@@ -7,7 +7,14 @@ from pathlib import Path
 from kip30 import Kip30Error, PluginLocator, Storage
 from kip30.driver.records import Version
 from kip30.history.recorder import HistoryRecorder, read_rows
-from kip30_conformance.storm.names import FENCED_KEY, GROUP, KEY_SET, OBSERVED_KEY, SERVICE
+from kip30_conformance.storm.names import (
+    DIRECTED_SERVICE,
+    FENCED_KEY,
+    GROUP,
+    KEY_SET,
+    OBSERVED_KEY,
+    SERVICE,
+)
 from kip30_conformance.storm.storm_history import Final
 
 _WHO = "storm"
@@ -29,11 +36,13 @@ def read_final(config: Mapping[str, str], history: Path) -> Final | None:
     keys = sorted({row.key for row in read_rows(history)})
     with suppress(Kip30Error), PluginLocator().startup(config) as locator:
         leader = locator.leader_election(SERVICE).get_leader()
+        directed = locator.leader_election(DIRECTED_SERVICE).get_leader()
         return Final(
             values=_values(locator.storage(), keys, history),
             members=sorted(locator.group_membership(GROUP).membership_list()),
             leader=None if leader is None else (leader.id, leader.epoch),
             keys=sorted(locator.storage().list(KEY_SET)),
+            directed_leader=None if directed is None else directed.id,
         )
     return None
 

@@ -22,7 +22,7 @@ def one_holder(record: StormRecord) -> Finding:
     return Finding(
         "I1",
         "one holder per epoch, and no two valid at once in different processes",
-        [*_shared_epochs(record), *overlaps(record, map(_period, terms))],
+        [*_shared_epochs(record), *overlaps(record, map(period, terms))],
         f"{len(terms)} terms",
         "" if len(terms) > 1 else "the leader never changed",
     )
@@ -61,7 +61,8 @@ def fenced_writes(record: StormRecord) -> Finding:
     )
 
 
-def _period(term: Term) -> ValidPeriod:
+def period(term: Term) -> ValidPeriod:
+    """Return the period of *term*, which must not overlap that of another one."""
     name = f"epoch {term.epoch} of {term.process}"
     return ValidPeriod(term.first, term.last, term.process, term.process, name)
 

@@ -4,6 +4,8 @@ from kip30.coordinator.keys import GroupKeys
 
 GROUP = "crew"
 SERVICE = "helm"
+DIRECTED_SERVICE = "rudder"
+"""The service whose candidates receive directives."""
 OBSERVED_KEY = "observed/value"
 EXPIRY = "session expired"
 FENCED_KEY = "fenced/value"
@@ -27,6 +29,11 @@ def is_register(key: str) -> bool:
 def is_guarded(key: str) -> bool:
     """Return whether *key* is the value of an item that the members divide."""
     return key.startswith(f"{GroupKeys(WORK_GROUP).group}/")
+
+
+def client_name(number: int) -> str:
+    """Return the name of a client, as a member and as a candidate."""
+    return f"c{number}"
 
 
 def client_of(process: str) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 from kip30_conformance.storm.believed_terms import Validity
 from kip30_conformance.storm.client_roles import Candidate, Membership
+from kip30_conformance.storm.directing import Directing
 from kip30_conformance.storm.listening import Listening
-from kip30_conformance.storm.names import GROUP, SERVICE, client_of
+from kip30_conformance.storm.names import DIRECTED_SERVICE, GROUP, SERVICE, client_of
 from kip30_conformance.storm.sharing import shares_seen, sharing
 from kip30_conformance.storm.workload import (
     ActionContext,
@@ -29,10 +30,10 @@ _WORKERS = 2
 class Participant:
     """All that one client does, each action on a thread of its own."""
 
-    def __init__(self, context: ActionContext, terms: Path, work: Path) -> None:
+    def __init__(self, context: ActionContext, folder: Path) -> None:
         """Prepare; `start` starts the actions.
 
-        Terms are recorded in the folder *terms*, and work on items in the folder *work*.
+        The folder *folder* has those for the records of terms and of work on items.
         """
         locator, journal, process = context.locator, context.journal, context.process
         group = locator.group_membership(GROUP)
@@ -40,19 +41,23 @@ class Participant:
         member = Membership(group, client_of(process), journal)
         candidate = Candidate(election, client_of(process), process, journal)
         listening = Listening(journal, locator.listener_registry(), group, election)
-        guarded, shares = sharing(context, work)
+        guarded, shares = sharing(context, folder / "work")
+        directed = locator.leader_election(DIRECTED_SERVICE)
+        stand = partial(directed.nominate, client_of(process), process)
         self._context = context
-        self._validity = Validity(terms, process, election)
+        self._validity = Validity(folder / "terms", process, election)
+        self._directed = Validity(folder / "directed-terms", process, directed)
         self._quiet, self._over = threading.Event(), threading.Event()
         self._threads: dict[str, threading.Thread] = {}
         self._writers: Sequence[RepeatedAction] = [
             *(Work(context, number) for number in range(_WORKERS)),
             *(UpdateValue(context, "tell"), ReplaceKeys(context, "shuffle")),
             *(Fenced(context, self._validity), Take(context, "resign", candidate.resign_in_time)),
-            *guarded,
+            *(*guarded, Directing(context)),
         ]
         self._others: list[RepeatedAction] = [
             *(Take(context, "join", member.hold), Take(context, "nominate", candidate.stand)),
+            Take(context, "stand", stand),
             Take(context, "listen", listening.add_one),
             *(Look(context, "members", member.seen), Look(context, "leader", candidate.seen)),
             *shares,
@@ -71,7 +76,8 @@ class Participant:
             self._start(action.name, partial(action.run, self._quiet))
         for action in self._others:
             self._start(action.name, partial(action.run, self._over))
-        self._start("validity", partial(self._validity.watch, self._over))
+        for name, validity in (("validity", self._validity), ("directed", self._directed)):
+            self._start(name, partial(validity.watch, self._over))
 
     def has_begun(self) -> bool:
         """Return whether all members that divide items have ever taken up a share."""

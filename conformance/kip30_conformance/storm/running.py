@@ -18,6 +18,7 @@ from kip30.config.extras import how_to_install
 from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble, start
 from kip30_conformance.storm import (
+    directive_check,
     fault_evidence,
     generation_check,
     guard_check,
@@ -56,6 +57,9 @@ JUDGES = (
     guard_check.guarded_writes,
     generation_check.one_assignment,
     work_check.work_goes_on,
+    directive_check.one_directed_holder,
+    directive_check.pauses_hold,
+    directive_check.step_downs_are_obeyed,
     fault_evidence.faults_with_evidence,
 )
 _CLIENTS = 4
@@ -142,7 +146,8 @@ def _raged(  # noqa: PLR0913  all that a storm is made of
 ) -> tuple[StormRecord, bool, str]:
     """Run the storm; return the record, whether it was interrupted, and a neighbour's counts."""
     display = display_on(sys.stderr)
-    settings = {"plugin.namespace": f"storm-{secrets.token_hex(4)}", **timing.properties()}
+    namespace = f"storm-{secrets.token_hex(4)}"
+    settings = {"plugin.namespace": namespace, "plugin.operations": "true", **timing.properties()}
     config = {**ensemble.settings(), **settings}
     with ExitStack() as undoing:
         undoing.callback(display.end)
@@ -150,7 +155,7 @@ def _raged(  # noqa: PLR0913  all that a storm is made of
         links = [ensemble.link() for _ in range(_CLIENTS)]
         clients = Clients(links, folder, settings, timing, members=members)
         undoing.callback(clients.end)
-        rubbish = begun(ensemble, settings["plugin.namespace"], seed) if neighbour else None
+        rubbish = begun(ensemble, namespace, seed) if neighbour else None
         loop = FaultLoop(Scene(ensemble, clients), timing, display)
         loop.inject(schedule(seed, seconds, timing), seconds)
         if rubbish is not None:
@@ -193,7 +198,7 @@ def _planned(out: Path, name: str) -> Path:
 
 
 def _make(folder: Path) -> None:
-    for part in ("history", "journals", "terms", "work"):
+    for part in ("history", "journals", "terms", "directed-terms", "work"):
         (folder / part).mkdir(parents=True)
 
 

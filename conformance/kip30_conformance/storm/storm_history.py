@@ -64,13 +64,15 @@ class Window(NamedTuple):
 class Final(NamedTuple):
     """The content of the store after the last fault, when no client writes any longer.
 
-    Every listener must receive it until the moment *until*; later events are of the end.
+    *directed_leader* leads the service whose candidates receive directives. Every listener must
+    receive the state until the moment *until*; later events are of the end.
     """
 
     values: Mapping[str, tuple[str, Version] | None]
     members: Sequence[str]
     leader: tuple[str, int] | None
     keys: Sequence[str]
+    directed_leader: str | None = None
     until: float = inf
 
 
@@ -84,6 +86,7 @@ class StormRecord:
         operations: All operations on the storage.
         journals: The journal of each process.
         terms: All leaderships, by epoch.
+        directed_terms: Those of the service whose candidates receive directives.
         work: All work on the items that the members of the clients divide.
         boot_ahead: By how many seconds the boot clock is ahead of CLOCK_MONOTONIC.
         windows: The faults, in their order; the first window has none.
@@ -96,6 +99,7 @@ class StormRecord:
     operations: Sequence[Operation] = ()
     journals: Mapping[str, Sequence[Row]] = field(default_factory=dict[str, Sequence[Row]])
     terms: Sequence[Term] = ()
+    directed_terms: Sequence[Term] = ()
     work: Sequence[WorkInterval] = ()
     boot_ahead: float = 0.0
     windows: Sequence[Window] = ()
@@ -119,6 +123,7 @@ def load(folder: Path, **known: Any) -> StormRecord:
         operations=read_rows(folder / "history"),
         journals=read_journals(folder / "journals"),
         terms=[Term(*words) for words in read_terms(folder / "terms")],
+        directed_terms=[Term(*words) for words in read_terms(folder / "directed-terms")],
         work=[WorkInterval(*words) for words in read_work(folder / "work")],
         boot_ahead=SystemClock().now() - time.monotonic(),
         **known,

@@ -29,6 +29,7 @@ class ActionContext:
 
     Attributes:
         members: How many members of the group that divides items this process has.
+        clients: How many clients the storm has.
         pause_factor: As for `Timing`.
     """
 
@@ -39,6 +40,7 @@ class ActionContext:
     history: Path
     slices: Slices
     members: int = 0
+    clients: int = 0
     pause_factor: float = 1.0
 
     def rolling(self, kind: str) -> Rolling:

@@ -33,7 +33,7 @@ def test_reports_for_machines_and_people() -> None:
     whole = judged(record(), RUN)
     told = json.loads(json.dumps(whole.to_json()))
     assert [one["invariant"] for one in told["findings"]] == [
-        *(f"I{number}" for number in range(1, 15)),
+        *(f"I{number}" for number in range(1, 18)),
         "F",
     ]
     text = markdown(whole)
