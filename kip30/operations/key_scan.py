@@ -1,13 +1,16 @@
 """All keys of a namespace and of those below it, with their values and versions."""
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 from kip30.driver.records import Version
+from kip30.errors import InvalidNameError, StoreError
 from kip30.names import INTERNAL, unescape
 from kip30.operations.scanned_pages import StoreScan, pages_of
 from kip30.runtime.resolution import Configuration
 from kip30.scanning import Page, Rejected, View
+
+T = TypeVar("T")
 
 
 class StoredKey(NamedTuple):
@@ -53,10 +56,32 @@ def named_records(
 ) -> Iterator[tuple[str, StoredKey]]:
     """Yield each record in *namespace*, with the service or group that it is about.
 
-    What cannot be read is added to *unreadable*.
+    What cannot be read is added to *unreadable*, as are keys that are about none.
     """
     for one in keys_of(scan.pages(View(under=namespace)), unreadable):
-        yield unescape(one.key.rpartition("/")[2]), one
+        try:
+            name = unescape(one.key.removeprefix(f"{namespace}/"))
+        except InvalidNameError:
+            reason = "its name is none that kip30 writes; the key has no effect: delete it"
+            unreadable.append(Rejected(one.key.encode(), reason))
+            continue
+        yield name, one
+
+
+def decoded_records(
+    scan: StoreScan, namespace: str, decode: Callable[[str, bytes], T], unreadable: list[Rejected]
+) -> Iterator[tuple[str, T]]:
+    """Yield as `named_records`, but each record as *decode* returns it.
+
+    One for which *decode* raises `StoreError` is added to *unreadable*, too.
+    """
+    for name, one in named_records(scan, namespace, unreadable):
+        try:
+            found = decode(name, one.value)
+        except StoreError as error:
+            unreadable.append(Rejected(one.key.encode(), str(error)))
+            continue
+        yield name, found
 
 
 def keys_of(

@@ -164,6 +164,22 @@ def test_records_that_no_scan_can_read_want_attention(shell: Shell, record: str)
     assert (found["unreadable"], found["unreadable_keys"]) == (1, [record])
 
 
+@pytest.mark.parametrize("namespace", ["kip30.directives", "kip30.bans"])
+@pytest.mark.parametrize("name", ["a b", "g/h"])
+def test_a_record_with_a_foreign_name_hides_no_other(
+    shell: Shell, locator: PluginLocator, namespace: str, name: str
+) -> None:
+    assert shell("pause", "paused").exit_code == Status.OK
+    shell("group", "evict", "g", "m1", "--yes")
+    known = locator.storage(BYTES).get("kip30.bans/g")
+    assert known is not None
+    locator.storage(BYTES).put(f"{namespace}/{name}", known.value)
+    found = json.loads(shell("status", "--json").stdout)
+    assert found["unreadable_keys"] == [f"{namespace}/{name}"]
+    assert found["paused"] == ["paused"]
+    assert [(one["group"], one["id"]) for one in found["banned"]] == [("g", "m1")]
+
+
 def test_a_store_that_does_not_answer_is_an_error(shell: Shell, is_away: Path) -> None:
     is_away.touch()
     result = shell("status")
