@@ -71,6 +71,7 @@ _MEMBER = (
     Field("is_member", "boolean", "whether a member had that id, just before"),
     Field("ban", "object or null", "`id`, `until`, `at`, `by` and `reason`; null: it has none"),
 )
+_BANS = "objects with `group`, `id`, `until`, `at`, `by`, `reason` and `is_member`"
 _WRITTEN = (_KEY, Field("version", "text", "the new version; an opaque token"))
 
 SCHEMA: Mapping[str, tuple[Field, ...]] = {
@@ -118,7 +119,8 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("members", "number or null", "how many members they have"),
         Field("paused", "list", "services that are paused, with or without a leader"),
         Field("long_paused", "list", "those of them that were paused more than a day ago"),
-        Field("banned", "list", "objects with `group`, `id`, `until`, `at`, `by` and `reason`"),
+        Field("banned", "list", _BANS),
+        Field("staying", "list", "those of them that are members for a session timeout"),
         Field("leaderless", "list", "services without a leader though candidates wait"),
         Field("unreadable", "number or null", "how many records cannot be read"),
         Field("unreadable_keys", "list", "up to 10 of them, as they are in the store"),
@@ -133,6 +135,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
     "groups": (
         Field("group", "text", "the group"),
         Field("members", "number", "how many members it has"),
+        Field("banned", "number", "how many ids are banned from it"),
     ),
     "group list": (
         Field("group", "text", "the group"),
@@ -145,6 +148,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("updated", "list", "ids of members whose data changed"),
         Field("members", "list", _MEMBERS),
     ),
+    "group bans": _MEMBER,
     "group evict": _MEMBER,
     "group admit": _MEMBER,
     "kv get": (_KEY, _VALUE, _VERSION),

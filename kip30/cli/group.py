@@ -1,6 +1,6 @@
 """``kip30 group``: list, watch and join groups, and keep members out."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from kip30.config import did_you_mean
 from kip30.errors import MemberExistsError
 from kip30.locator import PluginLocator
 from kip30.membership import MembershipChange
-from kip30.operations import BannedMember, admit, check_group, evict
+from kip30.operations import BannedMember, admit, check_group, evict, read_bans
 from kip30.runtime.member import Member
 
 _TITLES = ("MEMBER", "DATA")
@@ -156,7 +156,7 @@ def evict_member(  # noqa: PLR0913  one argument per option
     The member itself ends its membership, and joins again by itself when the ban is over. Programs
     with the setting plugin.operations=true obey; others stay: `kip30 group list GROUP` shows who is
     there. An ID that no member has is banned all the same. A second ban of ID replaces the first
-    one. `kip30 group admit` lifts it.
+    one. `kip30 group admit` lifts it; `kip30 group bans GROUP` shows those of a group.
     """
     check_group(group)
     with choice.open() as locator:
@@ -166,7 +166,7 @@ def evict_member(  # noqa: PLR0913  one argument per option
         if not evicted.is_member:
             members = locator.group_membership(group, BYTES).membership_list()
             say(f"{group!r} has no member {member!r} now{did_you_mean(member, sorted(members))}")
-    _print_member(evicted, output)
+    _print_members([evicted], output)
 
 
 def _confirm(locator: PluginLocator, group: str, member: str, ban_seconds: float) -> None:
@@ -191,21 +191,39 @@ def admit_member(choice: StoreChoice, group: str, *, member: str, output: Output
     check_group(group)
     with choice.open() as locator:
         admitted = admit(locator, group, member)
-    _print_member(admitted, output)
+    _print_members([admitted], output)
 
 
-def _print_member(one: BannedMember, output: Output) -> None:
-    ban = one.ban
-    row: tuple[str, ...] = (one.group, one.id, "-", "", "")
-    if ban is not None:
-        row = (one.group, one.id, _output.moment(ban.until), ban.by, ban.reason)
-    record = {
-        "group": one.group,
-        "id": one.id,
-        "is_member": one.is_member,
-        "ban": None if ban is None else ban._asdict(),
-    }
-    output.table(_MEMBER_TITLES, [row], [record])
+@command.command("bans")
+@_group
+@_output.prints_records
+@opens_store
+def list_bans(choice: StoreChoice, group: str, *, output: Output) -> None:
+    """Print the bans of GROUP that are not over.
+
+    `kip30 groups` prints how many ids are banned from each group, and `kip30 status` those that
+    are members though they are banned.
+    """
+    check_group(group)
+    with choice.open() as locator:
+        bans = read_bans(locator, group)
+        members = locator.group_membership(group, BYTES).membership_list()
+    _print_members([BannedMember(group, ban.id, ban.id in members, ban) for ban in bans], output)
+
+
+def _print_members(found: Sequence[BannedMember], output: Output) -> None:
+    output.table(_MEMBER_TITLES, map(_member_row, found), map(_member_record, found))
+
+
+def _member_row(one: BannedMember) -> tuple[str, ...]:
+    if one.ban is None:
+        return one.group, one.id, "-", "", ""
+    return one.group, one.id, _output.moment(one.ban.until), one.ban.by, one.ban.reason
+
+
+def _member_record(one: BannedMember) -> dict[str, Any]:
+    ban = None if one.ban is None else one.ban._asdict()
+    return {"group": one.group, "id": one.id, "is_member": one.is_member, "ban": ban}
 
 
 def _show(lines: Lines, change: MembershipChange[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""``kip30 groups``: every group that has members."""
+"""``kip30 groups``: every group that has members or bans."""
 
 import click
 
@@ -16,11 +16,11 @@ from kip30.operations import read_directory
 @_output.prints_records
 @opens_store
 def command(choice: StoreChoice, *, internal: bool, output: Output) -> None:
-    """Print all groups that have members, and how many.
+    """Print all groups that have members or bans, and how many.
 
-    `kip30 group list GROUP` prints the members of one.
+    `kip30 group list GROUP` prints the members of one, and `kip30 group bans GROUP` its bans.
     """
-    found = read_directory(choice.properties(), internal=internal)
+    found = read_directory(choice.properties(), internal=internal, with_bans=True)
     report_unreadable(found.unreadable)
     records = (one._asdict() for one in found.groups)
-    output.table(("GROUP", "MEMBERS"), found.groups, records)
+    output.table(("GROUP", "MEMBERS", "BANNED"), found.groups, records)

@@ -20,7 +20,6 @@ from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.errors import UnavailableError
 from kip30.operations import Overview, OverviewReader
 from kip30.operations.overview import MOST_UNREADABLE
-from kip30.runtime.bans import Ban
 
 Row = tuple[str, _output.Field]
 
@@ -38,10 +37,11 @@ def command(choice: StoreChoice, *, watching: bool, output: Output) -> int:
 
     That is the store and its place, how long the read took, the numbers of services, groups and
     members; and, as "attention", services in whose line candidates wait though no one has led
-    for a session timeout, services that have been paused for longer than a day, and records
-    that cannot be read. A service that is paused, and an id that is banned from a group, are
-    shown as such. If others have no leader, a second look follows after that time. Exits with 1
-    if something wants attention, and 3 if the store does not answer.
+    for a session timeout, services that have been paused for longer than a day, members that
+    stay for a session timeout though they are banned, and records that cannot be read. A service
+    that is paused, and an id that is banned from a group, are shown as such. If others have no
+    leader, or a banned member is there, a second look follows after that time. Exits with 1 if
+    something wants attention, and 3 if the store does not answer.
 
     A watch looks every 10 s, and every 30 s on Cassandra, where it reads whole tables. It shows
     that the store does not answer, and goes on. On Cassandra candidates form no line, so no
@@ -51,17 +51,23 @@ def command(choice: StoreChoice, *, watching: bool, output: Output) -> int:
     if watching:
         return _watch(reader, output)
     overview = reader.read()
-    if overview.vacant:
+    if overview.is_undecided:
         if not output.is_objects:
-            say(
-                f"{len(overview.vacant)} without a leader though candidates wait: looking again in"
-                f" {reader.session_timeout_seconds:g} s"
-            )
+            _say_undecided(overview)
         overview = reader.read_when_decided()
     output.lines(_TITLES, _WIDTHS, outlives_reader=True).print(
         _rows(reader, overview), partial(_record, reader, overview)
     )
     return Status.REFUSED if overview.wants_attention else Status.OK
+
+
+def _say_undecided(overview: Overview) -> None:
+    counts = {
+        "without a leader though candidates wait": len(overview.vacant),
+        "banned and still a member": len(overview.banned_members),
+    }
+    found = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    say(f"{found}: looking again in {overview.session_timeout_seconds:g} s")
 
 
 def _watch(reader: OverviewReader, output: Output) -> int:
@@ -107,7 +113,7 @@ def _rows(reader: OverviewReader, look: Overview | UnavailableError) -> list[Row
         ("read", f"{look.read_seconds * 1000:.1f} ms"),
         *counts,
         *(("paused", one) for one in look.paused),
-        *(("banned", f"{ban.id} in {group}") for group, ban in _bans(look)),
+        *(("banned", f"{one['id']} in {one['group']}") for one in _bans(look)),
         *(("attention", problem) for problem in look.problems()),
     ]
 
@@ -121,15 +127,23 @@ def _counts(overview: Overview) -> dict[str, int]:
     }
 
 
-def _bans(overview: Overview) -> list[tuple[str, Ban]]:
-    return [(group, ban) for group in sorted(overview.bans) for ban in overview.bans[group]]
+def _bans(overview: Overview) -> list[dict[str, Any]]:
+    return [
+        {
+            "group": group,
+            **ban._asdict(),
+            "is_member": (group, ban.id) in overview.banned_members,
+        }
+        for group in sorted(overview.bans)
+        for ban in overview.bans[group]
+    ]
 
 
 def _record(reader: OverviewReader, look: Overview | UnavailableError) -> dict[str, Any]:
     record = {"at": time.time(), "store": reader.store, "place": reader.place or None}
     if isinstance(look, UnavailableError):
         unknown = ("read_ms", "services", "led", "groups", "members", "unreadable")
-        empty = ("paused", "long_paused", "banned", "leaderless", "unreadable_keys")
+        empty = ("paused", "long_paused", "banned", "staying", "leaderless", "unreadable_keys")
         nothing: dict[str, Any] = {name: [] for name in empty}
         return {**record, **dict.fromkeys(unknown), **nothing, "error": explain(look).what}
     return {
@@ -138,7 +152,8 @@ def _record(reader: OverviewReader, look: Overview | UnavailableError) -> dict[s
         **_counts(look),
         "paused": look.paused,
         "long_paused": look.long_paused,
-        "banned": [{"group": group, **ban._asdict()} for group, ban in _bans(look)],
+        "banned": _bans(look),
+        "staying": [{"group": group, "id": one} for group, one in look.staying],
         "leaderless": [one.service for one in look.leaderless],
         "unreadable": len(look.unreadable),
         "unreadable_keys": [one.shown_key for one in look.unreadable[:MOST_UNREADABLE]],

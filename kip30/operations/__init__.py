@@ -1,7 +1,7 @@
 """For operators: list services and groups, direct elections and members, handle many keys.
 
 The commands `kip30 status`, `services`, `groups`, `pause`, `resume`, `step-down`, `hand-over`,
-`terms`, `group evict`, `group admit` and `kv export`, `import`, `tree`, `sweep`,
+`terms`, `group evict`, `group admit`, `group bans` and `kv export`, `import`, `tree`, `sweep`,
 `delete --recursive` are made of these functions. Those that list or handle many keys use the scans
 of `kip30.scanning`, so they need a store that declares ``scanning``, open no session, and see
 records of other clients as they are.

@@ -1,13 +1,14 @@
 """Keeping a member out of its group for some time: see `kip30.runtime.bans`.
 
 A member obeys if the setting ``plugin.operations`` of its client is true. One that does not, or of
-an earlier version of kip30, stays: nothing shows how many of these there are.
+an earlier version of kip30, stays: `Overview.staying` has those that do.
 
 The member itself ends its membership. Its record is not removed by others, so that no other member
 has its id while its program may still act as that member.
 """
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -15,8 +16,11 @@ from kip30.codecs import BYTES
 from kip30.errors import DirectiveRefusedError, UsageError
 from kip30.locator import PluginLocator
 from kip30.names import INTERNAL, check_id
+from kip30.operations.key_scan import decoded_records
 from kip30.operations.operator_records import OperatorRecord, check_reason, this_operator
-from kip30.runtime.bans import MOST, Ban, Bans, bans_key, decode_bans, encode_bans
+from kip30.operations.scanned_pages import StoreScan
+from kip30.runtime.bans import MOST, NAMESPACE, Ban, Bans, bans_key, decode_bans, encode_bans
+from kip30.scanning import Rejected
 
 USUAL_BAN_SECONDS = 300.0
 LONGEST_BAN_SECONDS = 365 * 86_400.0
@@ -47,6 +51,17 @@ def read_bans(locator: PluginLocator, group: str) -> tuple[Ban, ...]:
         StoreError: The record is another program's, a later kip30's, or damaged.
     """
     return _record(locator, group).read().in_effect(time.time())
+
+
+def scan_bans(scan: StoreScan, unreadable: list[Rejected]) -> dict[str, Sequence[Ban]]:
+    """Return the bans that are not over by the clock of this machine, by group.
+
+    Those in groups of kip30 itself are left out, because they have no effect. What cannot be read
+    is added to *unreadable*.
+    """
+    found = decoded_records(scan, NAMESPACE, decode_bans, unreadable)
+    present = {group: one.in_effect(time.time()) for group, one in found}
+    return {group: one for group, one in present.items() if one and not group.startswith(INTERNAL)}
 
 
 def check_group(group: str) -> None:

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kip30.names import INTERNAL, unescape
-from kip30.operations.scanned_pages import pages_of
+from kip30.names import INTERNAL, escape, unescape
+from kip30.operations.bans import scan_bans
+from kip30.operations.scanned_pages import StoreScan, pages_of
 from kip30.runtime.candidate_line import line_group, service_of_line
 from kip30.runtime.resolution import Configuration
 from kip30.scanning import Layout, Page, Rejected, View
@@ -32,10 +33,25 @@ class ServiceStatus(NamedTuple):
 
 
 class GroupStatus(NamedTuple):
-    """One group that has members, and how many."""
+    """One group.
+
+    Attributes:
+        group: Its name.
+        members: How many members it has.
+        banned: How many ids are banned from it; 0 unless that was asked for.
+    """
 
     group: str
     members: int
+    banned: int = 0
+
+
+def member_key(group: str, member_id: str) -> bytes:
+    """Return the key of a member in the view `CLAIMS`; one that is none if it can be no member."""
+    try:
+        return f"member/{escape(group)}/{escape(member_id)}".encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which no name has
+        return b""
 
 
 class Directory(NamedTuple):
@@ -53,12 +69,15 @@ class Directory(NamedTuple):
     unreadable: Sequence[Rejected]
 
 
-def read_directory(config: Configuration = None, *, internal: bool = False) -> Directory:
+def read_directory(
+    config: Configuration = None, *, internal: bool = False, with_bans: bool = False
+) -> Directory:
     """Return the services and groups of the store that *config* chooses.
 
     Args:
         config: As for `PluginLocator.startup`.
         internal: Whether to include those of kip30 itself: locks, coordinators and lines.
+        with_bans: Whether to read bans as well. A group without members is there if it has some.
 
     Raises:
         ConfigError: A setting is wrong; the message names it. Nothing was opened.
@@ -67,7 +86,15 @@ def read_directory(config: Configuration = None, *, internal: bool = False) -> D
         AuthenticationError: The store does not allow this reading.
         StoreError: The store cannot be read as it is.
     """
-    return directory_of(pages_of(config, CLAIMS), internal=internal)
+    if not with_bans:
+        return directory_of(pages_of(config, CLAIMS), internal=internal)
+    unreadable = list[Rejected]()
+    with StoreScan(config) as scan:
+        bans = scan_bans(scan, unreadable)
+        found = directory_of(scan.pages(CLAIMS), internal=internal)
+    members = dict.fromkeys(bans, 0) | {one.group: one.members for one in found.groups}
+    groups = [GroupStatus(one, members[one], len(bans.get(one, ()))) for one in sorted(members)]
+    return Directory(found.services, groups, [*found.unreadable, *unreadable])
 
 
 def directory_of(pages: Iterable[Page], *, internal: bool = False) -> Directory:

@@ -142,7 +142,7 @@ class LiveOverview(Closeable):
     def _look_on(self) -> None:
         while self._is_due():
             if self._is_overdue():  # elections may have come and gone meanwhile
-                self._reader.forget_vacancies()
+                self._reader.forget_times()
             began = time.monotonic()
             known = self._look(self._known)
             ended = time.monotonic()
@@ -231,9 +231,25 @@ def _shown(overview: Overview) -> dict[str, Any]:
         "at": round(time.time(), 3),
         "read_ms": round(overview.read_seconds * 1000, 1),
         "services": {one.service: _service(one, overview) for one in services},
-        "groups": {one.group: one.members for one in overview.groups},
+        "groups": _groups(overview),
         "attention": _shortened(list(overview.problems())),
         "unreadable": len(overview.unreadable),
+    }
+
+
+def _groups(overview: Overview) -> dict[str, Any]:
+    """Return the groups that have members or bans, by name, in the order of their names."""
+    members = dict.fromkeys(overview.bans, 0)
+    members |= {one.group: one.members for one in overview.groups}
+    return {
+        group: {
+            "members": members[group],
+            "bans": [
+                {**ban._asdict(), "is_member": (group, ban.id) in overview.banned_members}
+                for ban in overview.bans.get(group, ())
+            ],
+        }
+        for group in sorted(members)
     }
 
 

@@ -56,5 +56,8 @@ def _families(record: OverviewRecord) -> Iterator[MetricFamily]:
     yield family(SEEN_EPOCH, {(one,): fields["epoch"] for one, fields in services.items()})
     yield family(SEEN_PAUSED, is_paused)
     yield family(WAITING, {(one,): fields["waiting"] for one, fields in services.items()})
-    yield family(SEEN_MEMBERS, {(one,): count for one, count in record["groups"].items()})
+    yield family(
+        SEEN_MEMBERS,
+        {(one,): fields["members"] for one, fields in record["groups"].items()},
+    )
     yield family(SEEN_UNREADABLE, {(): record["unreadable"]})

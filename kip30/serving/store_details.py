@@ -5,18 +5,20 @@ Each reading opens the store and closes it, so that no session lasts from one to
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import isfinite
 from typing import Any, TypeVar
 
 from kip30.codecs import BYTES
 from kip30.config import Properties
-from kip30.errors import AuthenticationError, InvalidNameError, StoreError, UnsupportedError
+from kip30.errors import AuthenticationError, StoreError, UnsupportedError, UsageError
 from kip30.locator import PluginLocator
 from kip30.names import check_id
 from kip30.operations import (
     KeyScan,
     WaitingPlace,
     check_servers,
+    read_bans,
     read_directives,
     read_line,
     read_past_terms,
@@ -60,17 +62,8 @@ class StoreDetails:
         """
         check_id(name, "service")
         problems = list[str]()
-
-        def known(read: Callable[[PluginLocator, str], R]) -> R | None:
-            try:
-                return read(locator, name)
-            except (UnsupportedError, InvalidNameError):  # no line here; too long for a record
-                return None
-            except (StoreError, AuthenticationError) as error:
-                problems.append(str(error))
-                return None
-
         with self._open() as locator:
+            known = partial(_known, locator, name, problems)
             line, terms = known(read_line), known(read_past_terms)
             directed = known(read_directives)
         log = () if directed is None else directed.directives.log
@@ -84,15 +77,23 @@ class StoreDetails:
         }
 
     def group(self, name: str) -> Record:
-        """Return the ids of the members, without their data."""
+        """Return the ids of the members, without their data, and the bans.
+
+        ``problems`` has why the bans cannot be read.
+        """
+        problems = list[str]()
         with self._open() as locator, locator.group_membership(name, BYTES) as group:
             members = group.membership()
-        ids = sorted([*members, *members.unreadable])
+            bans = _known(locator, name, problems, read_bans)
+        present = {*members, *members.unreadable}
+        ids = sorted(present)
         return {
             "group": name,
             "members": ids[:MOST_NAMES],
             "more": max(0, len(ids) - MOST_NAMES),
             "unreadable": sorted(members.unreadable)[:MOST_NAMES],
+            "bans": [{**one._asdict(), "is_member": one.id in present} for one in bans or ()],
+            "problems": problems,
         }
 
     def keys(self, namespace: str, beginning: str) -> Record:
@@ -129,6 +130,19 @@ class StoreDetails:
 
     def _open(self) -> PluginLocator:
         return PluginLocator().startup(self._config)
+
+
+def _known(
+    locator: PluginLocator, name: str, problems: list[str], read: Callable[[PluginLocator, str], R]
+) -> R | None:
+    """Return what *read* does of *name*; None: there can be none, or it is added to *problems*."""
+    try:
+        return read(locator, name)
+    except (UnsupportedError, UsageError):  # no line here; too long for a record, or kip30's own
+        return None
+    except (StoreError, AuthenticationError) as error:
+        problems.append(str(error))
+        return None
 
 
 def _place(one: WaitingPlace) -> Record:

@@ -1,6 +1,8 @@
 """The page of `kip30 serve` in a real browser: the cases O90 to O98."""
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from playwright.sync_api import expect
@@ -8,17 +10,28 @@ from playwright.sync_api import expect
 from kip30 import PluginLocator
 from kip30.cli._output import escaped
 from kip30.codecs import BYTES
-from kip30.operations import pause_service, resume_service
+from kip30.operations import (
+    USUAL_BAN_SECONDS,
+    admit,
+    bans,
+    evict,
+    pause_service,
+    resume_service,
+)
+from kip30.operations.operator_records import this_operator
+from kip30.operations.overview import LastingTimes
+from kip30.runtime.bans import MOST, Ban, Bans, bans_key, encode_bans
 from kip30.serving import store_details
 from kip30.serving.access_token import AccessToken
 from kip30.serving.page_server import PageServer
 from kip30_conformance.polling import eventually, time_scale
 from tests.unit.cli.shell import PATIENCE_SECONDS, Shell, ended, line_of
-from tests.unit.serving.stored import Looked
+from tests.unit.serving.stored import OBEYS_NOBODY, Looked
 
 from .conftest import Open
 from .views import TOKEN, View, address_of
 
+NONE = "\N{EN DASH}"
 HOSTILE = (
     "\u202egnp.exe",
     "<img src=x onerror=alert(1)>",
@@ -93,6 +106,91 @@ def test_o92_hostile_names_are_text(
     assert text == f"{escaped(name)}\n2".replace(escaped("\n"), "\n")
     for element in ("img", "#services script", "#detail-body script"):
         assert found.page.locator(element).count() == 0
+
+
+def test_bans_are_shown_for_as_long_as_they_stand(
+    looked: Looked, server: PageServer, view: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evict(looked.locator, "workers", "host-1", reason="bad disk")
+    found = view(at(server))
+    found.shows_row("workers", "0", "host-1 until", f"by {this_operator()}: bad disk")
+    found.row("workers").get_by_role("button").click()
+    detail = found.page.locator("#detail")
+    expect(detail).to_contain_text("It has no members.")
+    expect(detail.locator("td")).to_contain_text(["host-1", "20", "@", "bad disk", "20", NONE])
+    admit(looked.locator, "workers", "host-1")
+    expect(found.row("workers")).to_have_count(0)
+    expect(detail).not_to_contain_text("host-1")
+    evict(looked.locator, "workers", "host-2")
+    expect(detail).to_contain_text("host-2")
+    later = time.time() + USUAL_BAN_SECONDS
+    monkeypatch.setattr(bans, "time", SimpleNamespace(time=lambda: later))
+    expect(found.row("workers")).to_have_count(0)
+
+
+def test_a_banned_member_that_stays_is_shown(
+    looked: Looked, server: PageServer, view: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server._live._reader, "_stays", LastingTimes(0))
+    with PluginLocator().startup(looked.config | OBEYS_NOBODY) as other:
+        group = other.group_membership("workers")
+        group.join("host-1", "")
+        evict(looked.locator, "workers", "host-1")
+        found = view(at(server))
+        found.shows_row("workers", "1", "host-1 until", ", still a member")
+        attention = found.page.locator("#attention")
+        expect(attention).to_contain_text("host-1 is banned from workers, and a member for")
+        group.leave("host-1")
+        expect(found.page.locator("#problems")).to_be_hidden()
+        expect(found.row("workers")).not_to_contain_text("still a member")
+
+
+def test_of_forty_bans_the_first_are_in_the_row_and_all_in_the_details(
+    looked: Looked, server: PageServer, view: Open
+) -> None:
+    until = time.time() + 3600
+    record = Bans(1, tuple(Ban(f"host-{one}", until, 0, "op", "r" * 200) for one in range(MOST)))
+    looked.locator.storage(BYTES).put(str(bans_key("workers")), encode_bans(record))
+    found = view(at(server))
+    found.shows_row("workers", "host-0 until", "host-2 until", "; 37 more")
+    expect(found.row("workers")).not_to_contain_text("host-3 ")
+    found.page.locator("#groups-filter").focus()
+    found.page.keyboard.press("Tab")
+    expect(found.row("workers").get_by_role("button")).to_be_focused()
+    found.page.keyboard.press("Enter")
+    expect(found.page.locator("#detail tbody tr")).to_have_count(MOST)
+    found.page.keyboard.press("Escape")
+    expect(found.row("workers").get_by_role("button")).to_be_focused()
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "\ud800", "x" * 10_000])
+def test_hostile_bans_are_text(looked: Looked, server: PageServer, view: Open, name: str) -> None:
+    record = Bans(1, (Ban(name, 1e300, -1e300, f"by {name}", f"why {name}"),))
+    looked.locator.storage(BYTES).put(str(bans_key("workers")), encode_bans(record))
+    found, shown = view(at(server)), escaped(name)
+    cell = found.row("workers").locator("td").last
+    text = f"{shown} until 1e+300 by by {shown}: why {shown}"
+    expect(cell).to_have_text(text, use_inner_text=False)
+    found.row("workers").get_by_role("button").click()
+    cells = found.page.locator("#detail td")
+    texts = [shown, "1e+300", f"by {shown}", f"why {shown}", "-1e+300", NONE]
+    expect(cells).to_have_text(texts, use_inner_text=False)
+    for element in ("img", "#groups script", "#detail-body script"):
+        assert found.page.locator(element).count() == 0
+
+
+def test_bans_that_cannot_be_read_are_an_error(
+    looked: Looked, server: PageServer, view: Open
+) -> None:
+    looked.locator.storage().put("kip30.bans/workers", "<b>")
+    looked.locator.group_membership("workers").join("worker-1", "")
+    found = view(at(server))
+    found.shows_row("workers", "1", NONE)
+    expect(found.page.locator("#attention")).to_contain_text("kip30.bans/workers cannot be read")
+    found.row("workers").get_by_role("button").click()
+    expect(found.page.locator("#detail li")).to_have_text(["worker-1"])
+    error = found.page.locator("#detail .error")
+    expect(error).to_contain_text("the bans of 'workers' cannot be read")
 
 
 def test_characters_are_escaped_as_on_the_command_line(server: PageServer, view: Open) -> None:

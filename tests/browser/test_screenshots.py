@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from kip30 import PluginLocator
 from kip30.codecs import BYTES
+from kip30.runtime.bans import Ban, Bans, bans_key, encode_bans
 from kip30.runtime.directives import Directives, ElectionPause, directives_key, encode_directives
 from kip30.runtime.past_terms import (
     PastTerm,
@@ -69,6 +70,8 @@ def fill(locator: PluginLocator) -> None:
     storage.set(str(directives_key("cleanup")), encode_directives(Directives(1, pause)))
     for number in range(1, 4):
         locator.group_membership("ingest").join(f"worker-{number}", "")
+    ban = Ban("worker-4", now + HOUR, now, "ops@web1", "bad disk")
+    storage.set(str(bans_key("ingest")), encode_bans(Bans(1, (ban,))))
     locator.group_membership("kip30.candidates/exports").join("place", "")
     for key in ("config/limit", "config/mail/host", "jobs/last-run"):
         storage.set(key, b"2026-11-30")

@@ -9,13 +9,14 @@ import pytest
 from kip30 import PluginLocator
 from kip30.config import Properties, load
 from kip30.driver.scanning import ScanDriver, View
-from kip30.operations import OverviewReader, pause_service
+from kip30.operations import OverviewReader, evict, pause_service
 from kip30.runtime.resolution import Resolved
 from kip30.serving.live_overview import LiveOverview
 from kip30.serving.store_details import StoreDetails
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, unused_namespace
+from tests.unit.serving.stored import OBEYS_NOBODY, group_of
 
 from .conftest import EACH_STORE
 
@@ -48,11 +49,15 @@ def test_a_look_opens_the_store_once(config: Properties, monkeypatch: pytest.Mon
     with PluginLocator().startup(config) as locator:
         locator.leader_election(SERVICE).nominate("host-1", "")
         pause_service(locator, "paused", reason="upgrade")
-        eventually(lambda: reader.read().since)
-        opened.clear()
-        found = reader.read()
+        with PluginLocator().startup(config | OBEYS_NOBODY) as other:
+            other.group_membership("g/1").join("m1", "")
+            evict(locator, "g/1", "m1")
+            eventually(lambda: reader.read().since)
+            opened.clear()
+            found = reader.read()
     assert len(opened) == 1
     assert (found.paused, [*found.since]) == (["paused"], [SERVICE])
+    assert [*found.banned_members] == [("g/1", "m1")]
 
 
 def test_everything_is_shown(config: Properties) -> None:
@@ -64,6 +69,7 @@ def test_everything_is_shown(config: Properties) -> None:
     ):
         one.storage().put("a/b/c", "12345")
         one.group_membership("g/1").join("m1", "")
+        evict(one, "g/1", "m2", reason="upgrade")
         pause_service(one, "paused", reason="upgrade")
         one.leader_election(SERVICE).nominate("host-1", "")
         eventually(lambda: SERVICE in live.read()["services"])
@@ -77,7 +83,8 @@ def test_everything_is_shown(config: Properties) -> None:
                 (led["leader"], led["waiting"]) == ("host-1", int(forms_line))
                 and led["since"] is not None
                 and paused["pause"]["reason"] == "upgrade"
-                and record["groups"] == {"g/1": 1}
+                and record["groups"] == {"g/1": group_of(1, *details.group("g/1")["bans"])}
+                and [one["id"] for one in record["groups"]["g/1"]["bans"]] == ["m2"]
                 and record["error"] is None
             )
 

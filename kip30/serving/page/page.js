@@ -3,6 +3,7 @@
 
 const SILENCE_MS = 20000; // the server sends something every 5 s, except while it is away
 const RETRY_MS = 2000;
+const BANS_IN_SHORT = 3; // a group has up to 40
 const $ = (id) => document.getElementById(id);
 let token = "";
 let overview = null;
@@ -116,17 +117,25 @@ class Names {
   }
 }
 
+const why = (reason) => (reason ? `: ${reason}` : "");
+
 function directives({ pause, step_down: stepDown }) {
   const said = [];
-  const why = (reason) => (reason ? `: ${reason}` : "");
   if (pause) said.push(`paused by ${pause.by} until ${pause.until === null ? "resumed" : moment(pause.until)}${why(pause.reason)}`);
   if (stepDown) said.push(`step-down by ${stepDown.by}${stepDown.successor === null ? "" : `, for ${stepDown.successor}`}${why(stepDown.reason)}`);
   return said.join("; ") || null;
 }
 
+function bansInShort(bans) {
+  const said = bans.slice(0, BANS_IN_SHORT).map((one) => `${one.id} until ${moment(one.until)} by ${one.by}${why(one.reason)}${one.is_member ? ", still a member" : ""}`);
+  if (bans.length > BANS_IN_SHORT) said.push(`${bans.length - BANS_IN_SHORT} more`);
+  return said.join("; ") || null;
+}
+
 const serviceCells = (one) => [one.leader, one.epoch, one.since && moment(one.since), one.waiting, directives(one)];
 const services = new Names("services", serviceCells, (name, opener) => show(name, "service", { name }, serviceDetail, opener));
-const groups = new Names("groups", (members) => [members], (name, opener) => show(name, "group", { name }, groupDetail, opener));
+const groupCells = (one) => [one.members, bansInShort(one.bans)];
+const groups = new Names("groups", groupCells, (name, opener) => show(name, "group", { name }, groupDetail, opener));
 
 // -- what the server sends
 
@@ -322,7 +331,13 @@ function groupDetail(record) {
   const unreadable = new Set(record.unreadable);
   const items = record.members.map((one) => element("li", unreadable.has(one) ? `${one} (cannot be read)` : one));
   if (record.more) items.push(element("li", `${record.more} more`, "soft"));
-  return [items.length ? element("ul", items) : element("p", "It has no members.", "soft")];
+  const shown = record.problems.map((one) => element("p", one, "error"));
+  shown.push(items.length ? element("ul", items) : element("p", "It has no members.", "soft"));
+  if (record.bans.length) {
+    const rows = record.bans.map((one) => [one.id, moment(one.until), one.by, one.reason, moment(one.at), one.is_member ? "yes" : "–"]);
+    shown.push(element("h3", "Bans"), table(["Id", "Until", "By", "Reason", "Since", "Still a member"], rows));
+  }
+  return shown;
 }
 
 function valueDetail(record) {

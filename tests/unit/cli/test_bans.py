@@ -1,12 +1,13 @@
-"""The commands that keep members out: `kip30 group evict`, `group admit`."""
+"""The commands that keep members out: `kip30 group evict`, `group admit`; and who shows bans."""
 
 import pytest
 
+from kip30 import PluginLocator
 from kip30.cli._exit_codes import Status
 from kip30.cli._schema import SCHEMA
-from kip30_conformance.polling import eventually
+from kip30_conformance.polling import eventually, time_scale
 
-from .shell import Shell, ended, line_of
+from .shell import SESSION_SECONDS, Shell, ended, line_of
 from .test_output import expect_fields
 
 JOIN = ("group", "join", "g", "--set", "plugin.operations=true")
@@ -41,6 +42,50 @@ def test_a_member_is_evicted_and_admitted(shell: Shell) -> None:
         assert line_of(member.stderr) == "kip30: joined group g as m1 again"
         assert members(shell) == ["m1"]
         member.terminate()
+
+
+def test_bans_are_listed_with_and_without_members(shell: Shell) -> None:
+    assert (found := shell("group", "bans", "g")).exit_code == Status.OK
+    assert found.output == ""
+    with PluginLocator().startup(str(shell.properties)) as locator:
+        for group, member in (("g", "a\tb"), ("g", "m2"), ("kip30.own", "m")):
+            locator.group_membership(group).join(member, "")
+        for member in ("a\tb", "absent"):
+            assert shell("group", "evict", "g", member, "--yes").exit_code == Status.OK
+        assert shell("group", "evict", "only-bans", "m", "--reason", "hot").exit_code == Status.OK
+        listed = [line.split("\t") for line in shell("group", "bans", "g").stdout.splitlines()]
+        assert [(group, one) for group, one, *_ in listed] == [("g", "a\\tb"), ("g", "absent")]
+        records = shell.json("group", "bans", "g")
+        for record in records:
+            expect_fields(record, SCHEMA["group bans"])
+        assert [(one["id"], one["is_member"]) for one in records] == [
+            ("a\tb", True),
+            ("absent", False),
+        ]
+        assert shell("groups").stdout == "g\t2\t2\nonly-bans\t0\t1\n"
+        assert shell("groups", "--all").stdout == "g\t2\t2\nkip30.own\t1\t0\nonly-bans\t0\t1\n"
+        for record in shell.json("groups"):
+            expect_fields(record, SCHEMA["groups"])
+
+
+def test_a_member_that_does_not_obey_wants_attention(shell: Shell) -> None:
+    with PluginLocator().startup(str(shell.properties)) as locator:
+        locator.group_membership("g").join("m\t1", "")
+        shell("group", "evict", "g", "m\t1", "--yes")
+        result = shell("status")
+        timeout = f"{SESSION_SECONDS * time_scale():g} s"
+        assert result.stderr == f"kip30: 1 banned and still a member: looking again in {timeout}\n"
+        assert result.exit_code == Status.REFUSED
+        attention = f"attention\tm\\t1 is banned from g, and a member for {timeout} or longer: "
+        assert attention in result.stdout
+        result = shell("status", "--json")
+        assert (result.exit_code, result.stderr) == (Status.REFUSED, "")
+        (found,) = shell.json_of(result.stdout)
+        expect_fields(found, SCHEMA["status"])
+        assert found["staying"] == [{"group": "g", "id": "m\t1"}]
+        assert [one["is_member"] for one in found["banned"]] == [True]
+        shell("group", "admit", "g", "m\t1")
+        assert shell("status").exit_code == Status.OK
 
 
 def test_the_default_is_a_ban_of_five_minutes(shell: Shell) -> None:
@@ -86,6 +131,7 @@ def test_an_id_that_is_not_banned_can_be_admitted(shell: Shell) -> None:
         (("evict", "g", ""), "member is empty"),
         (("evict", "kip30.line/s", "m"), "kip30's own groups"),
         (("admit", "kip30.line/s", "m"), "kip30's own groups"),
+        (("bans", "kip30.line/s"), "kip30's own groups"),
         (("evict", "é" * 42, "m"), "255 is the limit"),
     ],
 )
@@ -101,10 +147,11 @@ def test_bad_input_is_refused_before_anything_is_written(
 
 def test_a_record_that_cannot_be_read_wants_attention(shell: Shell) -> None:
     shell("kv", "put", "kip30.bans/g", "{}")
-    for words in (("evict", "g", "m", "--yes"), ("admit", "g", "m")):
+    for words in (("evict", "g", "m", "--yes"), ("admit", "g", "m"), ("bans", "g")):
         result = shell("group", *words)
         assert result.exit_code == Status.UNAVAILABLE
         assert "the bans of 'g' cannot be read" in result.stderr
+    assert "kip30.bans/g is left out: the bans of 'g' cannot be read" in shell("groups").stderr
     status = shell("status")
     assert status.exit_code == Status.REFUSED
     assert "kip30.bans/g cannot be read" in status.stdout

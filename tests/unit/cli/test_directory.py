@@ -70,11 +70,14 @@ def test_groups_are_listed_with_their_numbers_of_members(
         left = locator.group_membership("left")
         left.join("m1", "")
         left.leave("m1")
-        assert shell("groups").stdout == "workers\t2\n"
+        assert shell("groups").stdout == "workers\t2\t0\n"
         (found,) = shell.json("groups")
         expect_fields(found, SCHEMA["groups"])
         shown = on_terminal(shell, 80, "groups")
-    assert [line.split() for line in shown] == [["GROUP", "MEMBERS"], ["workers", "2"]]
+    assert [line.split() for line in shown] == [
+        ["GROUP", "MEMBERS", "BANNED"],
+        ["workers", "2", "0"],
+    ]
 
 
 def test_those_of_kip30_itself_are_listed_on_request(shell: Shell, locator: PluginLocator) -> None:
@@ -90,5 +93,5 @@ def test_a_record_that_cannot_be_read_is_named(shell: Shell, locator: PluginLoca
         with closing(sqlite3.connect(shell.folder / "store" / "kip30.db")) as database, database:
             assert database.execute("UPDATE member SET data = 5 WHERE id = x'6d31'").rowcount == 1
         result = shell("groups")
-    assert (result.exit_code, result.stdout) == (Status.OK, "g\t1\n")
+    assert (result.exit_code, result.stdout) == (Status.OK, "g\t1\t0\n")
     assert "is left out" in result.stderr

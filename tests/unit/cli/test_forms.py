@@ -170,7 +170,7 @@ def test_bare_values_stay_unless_a_form_is_chosen(filled: Shell) -> None:
         (("kv", "list", "none"), "KEY\n"),
         (("kv", "list", "-r", "none"), "KEY\n"),
         (("services",), "SERVICE\tLEADER\tEPOCH\tWAITING\n"),
-        (("groups",), "GROUP\tMEMBERS\n"),
+        (("groups",), "GROUP\tMEMBERS\tBANNED\n"),
         (("config", "--ddl"), "STATEMENT\n"),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, tuple) else "",

@@ -190,6 +190,7 @@ def test_every_command_with_json_is_documented() -> None:
         "hand-over",
         "group evict",
         "group admit",
+        "group bans",
         "terms",
         "terms --directives",
         "status",

@@ -1,6 +1,6 @@
 """A store whose looks are counted, and that is away when a test says so."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,13 @@ from kip30_backends.embedded.scanning import EmbeddedScanner
 from kip30_conformance.polling import eventually
 
 PERIOD_SECONDS = 0.02
+OBEYS_NOBODY = load({"plugin.operations": "false"})
+"""Of a program whose members stay though they are banned."""
+
+
+def group_of(members: int, *bans: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of a group in an overview."""
+    return {"members": members, "bans": list(bans)}
 
 
 class Looked:
@@ -33,7 +40,7 @@ class Looked:
         self.error: Exception | None = None
         patch.setattr("kip30_backends.embedded.backend.EmbeddedScanner", self._open)
         # However slow they are, one follows the other.
-        patch.setattr(live_overview, "_READ_SHARE", 1e6)
+        patch.setattr(live_overview, "_READ_SHARE", 1.0)
 
     def away(self) -> None:
         self.error = UnavailableError("no answer")

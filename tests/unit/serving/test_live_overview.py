@@ -6,21 +6,31 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kip30 import UnavailableError
+from kip30 import PluginLocator, UnavailableError
 from kip30.codecs import BYTES
 from kip30.driver.scanning import ScanDriver
-from kip30.operations import OverviewReader, ServiceStatus, pause_service
+from kip30.operations import (
+    USUAL_BAN_SECONDS,
+    OverviewReader,
+    ServiceStatus,
+    bans,
+    evict,
+    overview,
+    pause_service,
+)
+from kip30.runtime.bans import MOST, Ban, Bans, bans_key, encode_bans
 from kip30.runtime.directives import Directives, StepDown, directives_key, encode_directives
 from kip30.serving import live_overview
 from kip30.serving.live_overview import LiveOverview, changes
 from kip30_backends.embedded.scanning import EmbeddedScanner
 from kip30_conformance.polling import eventually
 
-from .stored import PERIOD_SECONDS, Looked
+from .stored import OBEYS_NOBODY, PERIOD_SECONDS, Looked, group_of
 
 COMMENT = b":\n\n"
 
@@ -61,7 +71,7 @@ def test_an_overview_comes_first_and_then_what_has_changed(
         while "groups" not in merged:
             name, merged = decoded(next(events))
             assert name == "changes"
-        assert merged["groups"] == {"workers": 1}
+        assert merged["groups"] == {"workers": group_of(1)}
         assert not merged.keys() & {"services", "store", "place", "error"}
 
 
@@ -69,7 +79,7 @@ def test_entries_that_are_gone_are_null(looked: Looked, live: LiveOverview) -> N
     group = looked.locator.group_membership("workers")
     group.join("w1", "")
     groups = changed(live, "groups")
-    assert next(groups) == {"workers": 1}
+    assert next(groups) == {"workers": group_of(1)}
     group.leave("w1")
     assert next(groups) == {"workers": None}
 
@@ -88,6 +98,72 @@ def test_directives_and_the_beginning_of_a_term_are_shown(
     assert services["reports"]["pause"] is None
     assert services["vacant"]["pause"]["reason"] == "upgrade"
     assert (services["vacant"]["leader"], services["vacant"]["epoch"]) == (None, None)
+
+
+def test_a_ban_is_shown_until_it_is_over_also_without_members(
+    looked: Looked, live: LiveOverview, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [time.time()]
+    monkeypatch.setattr(bans, "time", SimpleNamespace(time=lambda: now[0]))
+    evict(looked.locator, "workers", "host-1", reason="bad disk")
+    groups = changed(live, "groups")
+    first = next(groups)
+    (ban,) = first["workers"]["bans"]
+    assert first == {"workers": group_of(0, ban)}
+    assert (ban["id"], ban["reason"], ban["is_member"]) == ("host-1", "bad disk", False)
+    assert ban["until"] - ban["at"] == USUAL_BAN_SECONDS
+    now[0] += USUAL_BAN_SECONDS
+    assert next(groups) == {"workers": None}
+
+
+def test_the_bans_of_kip30s_own_groups_have_no_effect(looked: Looked, live: LiveOverview) -> None:
+    record = Bans(1, (Ban("m", time.time() + 3600, 0, "op", ""),))
+    for group in ("kip30.candidates/s", "workers"):
+        looked.locator.storage(BYTES).put(str(bans_key(group)), encode_bans(record))
+    assert [*live.read()["groups"]] == ["workers"]
+
+
+def test_a_banned_member_that_stays_for_a_session_timeout_wants_attention(
+    looked: Looked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(overview, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    reader = OverviewReader(looked.config)
+    with PluginLocator().startup(looked.config | OBEYS_NOBODY) as other:
+        group = other.group_membership("w\tg")
+        for member in ("m\t1", "m2"):
+            group.join(member, "")
+        evict(looked.locator, "w\tg", "m\t1")
+        # No member can have this id; the record has been written by another program.
+        key = str(bans_key("others"))
+        record = Bans(1, (Ban("\ud800", time.time() + 3600, 0, "op\ud800", ""),))
+        looked.locator.storage(BYTES).put(key, encode_bans(record))
+        first = reader.read()
+        assert (first.is_undecided, first.wants_attention) == (True, False)
+        assert [*first.banned_members] == [("w\tg", "m\t1")]
+        now[0] += reader.session_timeout_seconds
+        second = reader.read()
+        assert second.staying == [("w\tg", "m\t1")]
+        (problem,) = live_overview._shown(second)["attention"]
+        assert problem.startswith("m\t1 is banned from w\tg, and a member for")
+        evict(looked.locator, "w\tg", "m\t1")  # a ban from now on
+        assert (reader.read().staying, reader.read().is_undecided) == ([], True)
+        now[0] += reader.session_timeout_seconds
+        assert reader.read().staying
+        group.leave("m\t1")
+        assert (reader.read().wants_attention, reader.read().is_undecided) == (False, False)
+
+
+def test_a_thousand_groups_with_forty_bans_each_are_one_look(looked: Looked) -> None:
+    storage, until = looked.locator.storage(BYTES), time.time() + 3600
+    record = encode_bans(Bans(1, tuple(Ban(f"host-{n}", until, 0, "op", "") for n in range(MOST))))
+    for number in range(1000):
+        storage.put(str(bans_key(f"g{number}")), record)
+    looked.looks = 0
+    with LiveOverview(looked.config, 3600) as live:
+        groups = live.read()["groups"]
+    assert looked.looks == 1
+    assert (len(groups), {len(one["bans"]) for one in groups.values()}) == (1000, {MOST})
 
 
 def test_a_step_down_is_shown_until_it_is_over(looked: Looked, live: LiveOverview) -> None:
@@ -110,7 +186,7 @@ def test_a_slow_viewer_gets_all_changes_at_once(looked: Looked, live: LiveOvervi
             looked.locator.group_membership(f"g{number}").join("m", "")
             looked.wait_for_looks()
         _, record = decoded(next(events))
-    assert record["groups"] == {"g0": 1, "g1": 1, "g2": 1}
+    assert record["groups"] == {f"g{number}": group_of(1) for number in range(3)}
 
 
 @pytest.mark.parametrize("error", [UnavailableError("no answer"), RuntimeError("a secret")])
@@ -124,7 +200,8 @@ def test_an_outage_is_shown_and_ends(looked: Looked, live: LiveOverview, error: 
         "no answer" if isinstance(error, UnavailableError) else "unexpected RuntimeError"
     )
     during = live.read()
-    assert (during["groups"], during["error"]) == ({"workers": 1}, told)  # the last that is known
+    assert during["groups"] == {"workers": group_of(1)}  # the last that is known
+    assert during["error"] == told
     looked.error = None
     assert next(errors) is None
 
@@ -235,9 +312,9 @@ def test_a_store_with_a_scanner_for_each_view_is_shown_alike(
 
 
 def test_a_crowd_without_leaders_is_cut_short(looked: Looked) -> None:
-    overview = OverviewReader(looked.config).read()
+    look = OverviewReader(looked.config).read()
     vacant = [ServiceStatus(f"s{number:05d}", None, None, 1) for number in range(10_000)]
-    shown = live_overview._shown(overview._replace(leaderless=vacant))["attention"]
+    shown = live_overview._shown(look._replace(leaderless=vacant))["attention"]
     assert len(shown) == live_overview.MOST_LINES + 1
     assert shown[0].startswith("s00000 has had no leader")
     assert shown[-1] == "9900 further lines"
@@ -246,14 +323,12 @@ def test_a_crowd_without_leaders_is_cut_short(looked: Looked) -> None:
 def test_an_old_overview_is_not_shown(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten = list[int]()
     with LiveOverview(looked.config, 3600) as live:
-        monkeypatch.setattr(
-            live._reader, "forget_vacancies", lambda: forgotten.append(looked.looks)
-        )
+        monkeypatch.setattr(live._reader, "forget_times", lambda: forgotten.append(looked.looks))
         live.read()
         looked.locator.group_membership("workers").join("w1", "")
         assert live.read()["groups"] == {}
         live._due_at -= 3 * 3600
-        assert live.read()["groups"] == {"workers": 1}
+        assert live.read()["groups"] == {"workers": group_of(1)}
     assert forgotten[-1] == 1  # elections may have come and gone meanwhile
 
 

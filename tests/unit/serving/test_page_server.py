@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import pytest
 from kip30.codecs import BYTES
 from kip30.errors import UnavailableError, UnsupportedError
 from kip30.operations import pause_service
+from kip30.runtime.bans import Ban, Bans, bans_key, encode_bans
 from kip30.serving import live_overview, page_server, store_details
 from kip30.serving.access_token import AccessToken
 from kip30.serving.page_server import MOST_VIEWERS, PageServer
@@ -22,7 +24,7 @@ from kip30_conformance.polling import eventually
 
 from .conftest import server_threads
 from .raw_client import Got, RawClient
-from .stored import PERIOD_SECONDS, Looked
+from .stored import PERIOD_SECONDS, Looked, group_of
 from .test_http_server import HOSTILE
 
 TOKEN = "0123456789abcdef"  # noqa: S105  of the tests alone
@@ -242,6 +244,39 @@ def test_a_group_has_its_members_without_their_data(page: Page) -> None:
     assert b"secret" not in got.body
 
 
+def test_a_group_has_its_bans(page: Page) -> None:
+    name = "work\u202eers /?&"
+    page.looked.locator.group_membership(name).join("m1\t\u202e", "")
+    ids = ("m1\t\u202e", *(f"host-{number}" for number in range(39)))
+    banned = tuple(Ban(one, time.time() + 3600, 0, "<b>\u202e\ud800", "\0\n") for one in ids)
+    page.looked.locator.storage(BYTES).put(str(bans_key(name)), encode_bans(Bans(1, banned)))
+    shown = page.record(f"/api/group?name={quote(name)}")
+    assert (len(shown["bans"]), shown["problems"]) == (40, [])
+    first, second, *_ = shown["bans"]
+    assert first == {**banned[0]._asdict(), "is_member": True}
+    assert second == {**banned[1]._asdict(), "is_member": False}
+    assert page.record("/api/overview")["groups"] == {name: group_of(1, *shown["bans"])}
+
+
+def test_bans_that_cannot_be_read_are_problems(page: Page) -> None:
+    page.looked.locator.storage().set("kip30.bans/g", "no bans")
+    page.looked.locator.group_membership("g").join("m1", "")
+    shown = page.record("/api/group?name=g")
+    assert (shown["members"], shown["bans"]) == (["m1"], [])
+    (problem,) = shown["problems"]
+    assert "the bans of 'g' cannot be read, and have no effect" in problem
+    record = page.record("/api/overview")
+    assert (record["groups"], record["unreadable"]) == ({"g": group_of(1)}, 1)
+    assert "kip30.bans/g cannot be read" in record["attention"][0]
+
+
+@pytest.mark.parametrize("name", ["x" * 250, "kip30.candidates/s"])
+def test_a_group_that_can_have_no_bans_has_members(page: Page, name: str) -> None:
+    page.looked.locator.group_membership(name, BYTES).join("m1", b"[]")
+    shown = page.record(f"/api/group?name={name}")
+    assert (shown["members"], shown["bans"], shown["problems"]) == (["m1"], [], [])
+
+
 def test_crowds_are_cut_short(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_details, "MOST_NAMES", 2)
     for group in ("workers", "kip30.candidates/s"):
@@ -361,10 +396,10 @@ def test_twenty_viewers_are_sent_each_change_and_leave_nothing_behind(page: Page
     with ExitStack() as viewers:
         opened = [viewers.enter_context(Viewer(page)) for _ in range(20)]
         for viewer in opened:
-            assert viewer.event()["groups"] == {"g": 1}
+            assert viewer.event()["groups"] == {"g": group_of(1)}
         page.looked.locator.group_membership("g").join("m2", "")
         for viewer in opened:
-            assert viewer.wait_for("groups") == {"g": 2}
+            assert viewer.wait_for("groups") == {"g": group_of(2)}
         assert server_threads() == 21
         with RawClient(page.port) as other:
             assert other.ask("/").status == 200
