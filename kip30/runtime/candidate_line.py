@@ -22,13 +22,13 @@ import random
 import time
 from typing import Any, NamedTuple, cast
 
-from kip30.driver.records import Claim, Kind, Target, new_nonce
+from kip30.driver.records import Kind, Target
 from kip30.errors import InvalidNameError, Kip30Error, NotMemberError, UnavailableError
 from kip30.names import check_id
 from kip30.runtime.deadline_wait import DeadlineWait
 from kip30.runtime.dispatcher import Task
+from kip30.runtime.group_place import GroupPlace
 from kip30.runtime.line_position import LinePosition, one_at
-from kip30.runtime.member_claims import MemberClaims
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.vacancies import TURN_SECONDS
 
@@ -105,12 +105,8 @@ class CandidateLine:
         self._store = store
         self._group = line_group(service)
         self._task = task
-        # The requests for the place; the claim and the position once the place is held.
-        self._claims: MemberClaims | None = None
-        self._claim: Claim | None = None
+        self._place = GroupPlace(store, self._group, task.wake)
         self._position: LinePosition | None = None
-        # Places whose claims were never answered, and when to search for each again.
-        self._late = dict[MemberClaims, float]()
         # When a candidate that is not near looks at the service itself, and whether it does now.
         self._look_at = math.inf
         self._looks = False
@@ -120,7 +116,7 @@ class CandidateLine:
 
     def __bool__(self) -> bool:
         """Return whether there is a place, or a claim of one that may still be granted."""
-        return self._claims is not None or bool(self._late)
+        return bool(self._place)
 
     def turn(self) -> int:
         """Return how many candidates claim before this one at a vacancy, at most."""
@@ -139,7 +135,8 @@ class CandidateLine:
         except Kip30Error as error:
             log.debug("not looking who waits, for %s", error)
             return False
-        return not snapshot.entries.keys() <= {self._claim.name if self._claim else None}
+        claim = self._place.claim
+        return not snapshot.entries.keys() <= {claim.name if claim else None}
 
     def saw_nothing_to_claim(self) -> None:
         """Note that the service has a leader, or that a directive keeps its candidates back."""
@@ -166,9 +163,9 @@ class CandidateLine:
         """
         if self._is_served and self._store.context.clock.now() >= self._joined_at + _USE_SECONDS:
             self.leave()
-        self._search_late()
+        self._place.search_late()
         self._looks = self._looks or self._store.context.clock.now() >= self._look_at
-        if self._claim is not None and not self._claim.lease.is_valid():
+        if self._place.is_lost():
             self._forget()
         position = self._position or self._join(candidate)
         try:
@@ -184,26 +181,18 @@ class CandidateLine:
         Raises:
             Kip30Error: It is not given up yet. The next call continues.
         """
-        claims, claim = self._claims, self._claim
-        if claims is not None and claim is not None:
-            claims.release(claim)
-        if claims is not None:
-            # Also for a place that was held: an earlier request for it may still arrive.
-            self._late[claims] = -math.inf
+        self._place.leave()
         self._forget()
-        self._search_late()
+        self._place.search_late()
 
     def due(self) -> float:
         """Return when something must be done without an event; infinite if there is nothing."""
         look_at = math.inf if self._looks else self._look_at
         used_at = self._joined_at + _USE_SECONDS if self._is_served else math.inf
-        return min((*self._late.values(), look_at, used_at))
+        return min(self._place.due(), look_at, used_at)
 
     def _join(self, candidate: str) -> LinePosition:
-        if self._claims is None:
-            self._claims = MemberClaims(self._store, self._group, new_nonce())
-        claim = self._claim = self._claims.claim(encode_place(candidate)).claim
-        claim.lease.on_end(self._task.wake)
+        claim = self._place.take(encode_place(candidate))
         self._joined_at = self._store.context.clock.now()
         self._set_look()
         select = one_at(NEAR)
@@ -212,11 +201,10 @@ class CandidateLine:
 
     def _forget(self) -> None:
         """Forget the place in this client; send nothing."""
-        if self._claim is not None:
-            self._claim.lease.forget(self._task.wake)
+        self._place.forget()
         if self._position is not None:
             self._position.close()
-        self._claims = self._claim = self._position = None
+        self._position = None
         self._is_served = self._looks = False
         self._look_at = math.inf
         self.rank = NEAR
@@ -229,15 +217,3 @@ class CandidateLine:
         context = self._store.context
         pause = context.session_timeout_seconds * random.uniform(0.75, 1.25)  # noqa: S311  jitter
         self._look_at = context.clock.now() + pause
-
-    def _search_late(self) -> None:
-        """Take back claims of places that were granted without an answer."""
-        now = self._store.context.clock.now()
-        for claims, due in list(self._late.items()):
-            if now < due:
-                continue
-            pause = claims.take_back_late()
-            if pause is None:
-                del self._late[claims]
-            else:
-                self._late[claims] = now + pause

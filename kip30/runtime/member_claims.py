@@ -39,7 +39,11 @@ class _Attempt(NamedTuple):
 
 
 class MemberClaims:
-    """Claims, replaces and releases one id. Only one thread at a time may call what sends."""
+    """Claims, replaces and releases one id. Only one thread at a time may call what sends.
+
+    Attributes:
+        id: The id.
+    """
 
     def __init__(
         self, store: OpenStore, group: str, member_id: str, bans: BanWatch | None = None
@@ -49,7 +53,7 @@ class MemberClaims:
         self._bans = bans
         self._driver = store.drivers.membership
         self._group = group
-        self._id = member_id
+        self.id: str = member_id
         # The newest claim, while the store may have granted it and its answer was lost.
         self._unresolved: _Attempt | None = None
         # A claim of which a request was never answered: that request may arrive late, even after
@@ -72,7 +76,7 @@ class MemberClaims:
         """
         # An earlier claim that may have been granted must be found, and be given back.
         if self._bans is not None and self._unresolved is None:
-            self._bans.check_before_claim(self._id)
+            self._bans.check_before_claim(self.id)
         earlier = self._unresolved or self._unanswered
         attempt = _Attempt(earlier.nonce if earlier else new_nonce(), data)
         was_resolved = self._unresolved is None
@@ -150,7 +154,7 @@ class MemberClaims:
         nonces = wait(self._store.late_claim_reads.nonces(self._group, pause or SEARCH_PAUSE))
         # That may be from before a release, and then the look-up would claim again: so it is read
         # again.
-        if nonces.get(self._id) == late.nonce:
+        if nonces.get(self.id) == late.nonce:
             self._give_back_shown(late, wait)
         return pause
 
@@ -166,7 +170,7 @@ class MemberClaims:
         if self._bans is None:
             return
         try:
-            self._bans.check_now(self._id)
+            self._bans.check_now(self.id)
         except _NOT_ALLOWED:
             self.release(claim)
             self._unresolved = None
@@ -175,7 +179,7 @@ class MemberClaims:
             raise
         except Kip30Error as error:
             raise OutcomeUnknownError(
-                f"{self._id!r} is not known to be free of bans yet: {error}"
+                f"{self.id!r} is not known to be free of bans yet: {error}"
             ) from error
 
     def _request(self, attempt: _Attempt, wait: Wait) -> Claim:
@@ -186,7 +190,7 @@ class MemberClaims:
             raise
 
     def _send(self, attempt: _Attempt) -> Future[Claim]:
-        return self._driver.claim(self._group, self._id, attempt.nonce, attempt.data)
+        return self._driver.claim(self._group, self.id, attempt.nonce, attempt.data)
 
     def _look_up(self, claim: Claim, nonce: str, wait: Wait, error: OutcomeUnknownError) -> Claim:
         """Find out whether a replacement whose answer was lost has happened."""
@@ -194,7 +198,7 @@ class MemberClaims:
             snapshot = self._snapshot(wait)
         except Kip30Error as failure:
             raise error from failure
-        entry = snapshot.entries.get(self._id)
+        entry = snapshot.entries.get(self.id)
         if entry is None or entry.nonce != nonce:
             raise error
         return claim._replace(entry=entry, order=snapshot.order)
@@ -202,15 +206,15 @@ class MemberClaims:
     def _as_it_is(self, claim: Claim, wait: Wait) -> Claim:
         """Return *claim* with the record that it has in the store."""
         snapshot = self._snapshot(wait)
-        entry = snapshot.entries.get(self._id)
+        entry = snapshot.entries.get(self.id)
         if entry is None or entry.version != claim.entry.version:
-            raise refusals.not_member(self._group, self._id)
+            raise refusals.not_member(self._group, self.id)
         return claim._replace(entry=entry, order=snapshot.order)
 
     def _holder(self, wait: Wait) -> str | None:
-        entry = self._snapshot(wait).entries.get(self._id)
+        entry = self._snapshot(wait).entries.get(self.id)
         return None if entry is None else entry.nonce
 
     def _snapshot(self, wait: Wait) -> Snapshot:
-        target = Target(Kind.MEMBER, self._group, self._id)
+        target = Target(Kind.MEMBER, self._group, self.id)
         return wait(self._store.drivers.observe.snapshot(target))

@@ -128,8 +128,9 @@ def test_a_place_that_an_operator_removed_is_taken_again(open_client: OpenClient
         election.nominate(str(number), "")
         _wait_for(clients[0], number)
     line = elections[2]._campaign._line
-    assert line._claim is not None
-    clients[0].backend.membership.release(LINE, line._claim).result()
+    claim = line._place.claim
+    assert claim is not None
+    clients[0].backend.membership.release(LINE, claim).result()
     elections[1].resign("1")  # which the next one in the line watches
     eventually(lambda: _in_line(clients[0]) == 2, what="two of two that wait are in the line")
     elections[0].resign("0")
