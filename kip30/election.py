@@ -25,6 +25,7 @@ from kip30.runtime.candidacy import Candidacy, Leadership, LeadershipListener
 from kip30.runtime.future_callbacks import check_callable
 from kip30.runtime.leader_views import Leader, LeaderChange, LeaderViews
 from kip30.runtime.open_store import OpenStore
+from kip30.runtime.priority_rules import nominated_priority
 
 __all__ = ["Leader", "LeaderChange", "LeaderElection"]
 
@@ -70,7 +71,7 @@ class LeaderElection(Handle, Generic[T]):
         """
         return self._leader(self._store.wait(self._state()))
 
-    def nominate(
+    def nominate(  # noqa: PLR0913  all but two are options
         self,
         candidate: str,
         data: T,
@@ -78,6 +79,7 @@ class LeaderElection(Handle, Generic[T]):
         on_elected: LeadershipListener | None = None,
         on_lost: LeadershipListener | None = None,
         step_down_seconds: float = 0.0,
+        priority: int | None = None,
     ) -> bool:
         """Make *candidate* eligible and return whether it leads now.
 
@@ -95,6 +97,11 @@ class LeaderElection(Handle, Generic[T]):
             step_down_seconds: How long a term stays valid once an operator has ended it, which sets
                 `Leadership.step_down_requested`. Only with the setting ``plugin.operations``. The
                 value of the first nomination holds until `resign`.
+            priority: A whole number from 0 to 100; None: that of the setting ``plugin.priority``.
+                When the service becomes vacant, the waiting candidate of the highest priority
+                leads. A leader is never replaced by a better candidate, and a better one that does
+                not claim delays the others for a moment only. Above 0 only with the setting
+                ``plugin.operations``. The value of the first nomination holds until `resign`.
 
         Raises:
             InvalidNameError, CodecError, ValueTooLargeError, UsageError: Nothing was sent.
@@ -104,7 +111,12 @@ class LeaderElection(Handle, Generic[T]):
                 after this has returned is retried: the candidate stays eligible.
         """
         candidacy = self._candidacy(
-            candidate, data, on_elected, on_lost, step_down_seconds=step_down_seconds
+            candidate,
+            data,
+            on_elected,
+            on_lost,
+            step_down_seconds=step_down_seconds,
+            priority=priority,
         )
         kept = self._campaign.add(candidacy)
         return self._tried(kept, self._store.context.operation_timeout_seconds)
@@ -147,13 +159,14 @@ class LeaderElection(Handle, Generic[T]):
         *,
         timeout_seconds: float | None = None,
         step_down_seconds: float = 0.0,
+        priority: int | None = None,
     ) -> Generator[Leadership]:
         """Nominate *candidate*, wait until it leads, and resign at the end of the block.
 
         The block keeps running when the leadership is lost: check ``leadership.lost`` or
         ``check()``, and write with ``fence=leadership``. A block that is left after
         ``leadership.step_down_requested`` was set hands over at once; otherwise the term ends
-        *step_down_seconds* later, as for `nominate`.
+        *step_down_seconds* later, as for `nominate`. The *priority* is as there, too.
 
         With a *timeout_seconds* of 0 the candidate makes one attempt, and this ends with its
         answer. Otherwise the time counts from the end of the first attempt, which itself is given
@@ -163,9 +176,12 @@ class LeaderElection(Handle, Generic[T]):
             NotElectedError: Not elected within *timeout_seconds*. The candidate has resigned.
             AlreadyNominatedError: It is nominated on this handle, perhaps by another `lead`.
                 That nomination stays as it is.
-            UsageError: A number of seconds is negative or not a number. Nothing was sent.
+            UsageError: A number of seconds is negative or not a number, or *priority* is none, or
+                has no effect. Nothing was sent.
         """
-        candidacy = self._candidacy(candidate, data, step_down_seconds=step_down_seconds)
+        candidacy = self._candidacy(
+            candidate, data, step_down_seconds=step_down_seconds, priority=priority
+        )
         patience = self._store.context.operation_timeout_seconds
         first_try = first_try_seconds(timeout_seconds, patience)
         self._campaign.add(candidacy, alone=True)
@@ -250,6 +266,7 @@ class LeaderElection(Handle, Generic[T]):
         on_lost: LeadershipListener | None = None,
         *,
         step_down_seconds: float = 0.0,
+        priority: int | None = None,
         is_internal: bool = False,
     ) -> Candidacy:
         """Return a nomination that is not made yet; see `Candidacy`."""
@@ -262,6 +279,12 @@ class LeaderElection(Handle, Generic[T]):
             on_elected=on_elected,
             on_lost=on_lost,
             step_down_seconds=_finite_seconds("step_down_seconds", step_down_seconds),
+            priority=nominated_priority(
+                self.service,
+                priority,
+                default=0 if is_internal else self._store.priority,
+                is_honoured=self._store.obeys_directives,
+            ),
             is_internal=is_internal,
         )
 

@@ -100,6 +100,7 @@ class PluginLocator(Closeable):
             resolved.open(),
             resolved.context,
             obeys_directives=resolved.obeys_directives,
+            priority=resolved.priority,
             is_metered=resolved.is_metered,
         )
         self._drop = weakref.finalize(self._connection_owner, _close_elsewhere, store)

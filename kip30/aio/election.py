@@ -43,7 +43,7 @@ class ElectionRequests(LeaderElection[T], LoopHandle):
         """Return the leader in *snapshot*."""
         return self._leader(snapshot)
 
-    def candidacy(
+    def candidacy(  # noqa: PLR0913  as `nominate`
         self,
         candidate: str,
         data: T,
@@ -51,10 +51,16 @@ class ElectionRequests(LeaderElection[T], LoopHandle):
         on_lost: LeadershipListener | None = None,
         *,
         step_down_seconds: float = 0.0,
+        priority: int | None = None,
     ) -> Candidacy:
         """Return a nomination that is not made yet."""
         return self._candidacy(
-            candidate, data, on_elected, on_lost, step_down_seconds=step_down_seconds
+            candidate,
+            data,
+            on_elected,
+            on_lost,
+            step_down_seconds=step_down_seconds,
+            priority=priority,
         )
 
     def add(self, candidacy: Candidacy, *, alone: bool = False) -> Candidacy:
@@ -98,7 +104,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         """See `kip30.LeaderElection.get_leader`."""
         return self._handle.leader(await self._bridge.read(self._handle.state))
 
-    async def nominate(
+    async def nominate(  # noqa: PLR0913  as those of `kip30.LeaderElection`
         self,
         candidate: str,
         data: T,
@@ -106,6 +112,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         on_elected: AsyncListener[AsyncLeadership] | None = None,
         on_lost: AsyncListener[AsyncLeadership] | None = None,
         step_down_seconds: float = 0.0,
+        priority: int | None = None,
     ) -> bool:
         """See `kip30.LeaderElection.nominate`. The callbacks are called in the loop.
 
@@ -119,6 +126,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             self._listeners.callback(on_elected, self._counterparts.of),
             self._listeners.callback(on_lost, self._counterparts.of),
             step_down_seconds=step_down_seconds,
+            priority=priority,
         )
         return (await self._attempted(partial(self._handle.add, candidacy))).leads()
 
@@ -174,13 +182,14 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         return None if term is None else self._counterparts.of(term)
 
     @asynccontextmanager
-    async def lead(
+    async def lead(  # noqa: PLR0913  as above
         self,
         candidate: str,
         data: T,
         *,
         timeout_seconds: float | None = None,
         step_down_seconds: float = 0.0,
+        priority: int | None = None,
         cancel_on_loss: bool = True,
     ) -> AsyncGenerator[AsyncLeadership]:
         """Nominate *candidate*, wait until it leads, and resign at the end of the block.
@@ -194,6 +203,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             data: What `get_leader` shows of it while it leads.
             timeout_seconds: As for `kip30.LeaderElection.lead`.
             step_down_seconds: The same.
+            priority: The same.
             cancel_on_loss: Whether the block is cancelled when the leadership is lost. If not,
                 check ``leadership.lost`` or ``check()``, and write with ``fence=leadership``.
 
@@ -201,11 +211,14 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             LeadershipLostError: The block was cancelled because the leadership was lost.
             NotElectedError: Not elected within *timeout_seconds*. The candidate has resigned.
             AlreadyNominatedError: It is nominated on this handle, perhaps by another `lead`.
-            UsageError: A number of seconds is negative or not a number.
+            UsageError: A number of seconds is negative or not a number, or *priority* is none, or
+                has no effect. Nothing was sent.
         """
         first_try = first_try_seconds(timeout_seconds, self._seconds)
         await self._bridge.begin()
-        candidacy = self._handle.candidacy(candidate, data, step_down_seconds=step_down_seconds)
+        candidacy = self._handle.candidacy(
+            candidate, data, step_down_seconds=step_down_seconds, priority=priority
+        )
         leadership = await self._elected(candidacy, first_try, timeout_seconds)
         try:
             with leadership.working(task_runner()):

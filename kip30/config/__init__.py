@@ -21,7 +21,7 @@ from kip30.config.parsers import (
     paths,
     text,
 )
-from kip30.config.plugin import CommonSettings
+from kip30.config.plugin import MAX_PRIORITY, CommonSettings
 from kip30.config.properties import Properties, Value, Written
 from kip30.config.secrets import Secret, secret
 from kip30.config.settings import SettingRow, reference, setting
@@ -32,6 +32,7 @@ from kip30.config.worker_settings import folders, worker_settings
 
 __all__ = [
     "HIDDEN",
+    "MAX_PRIORITY",
     "TRUSTED_VARIABLE",
     "Address",
     "CommonSettings",

@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from kip30.config.parsers import boolean, milliseconds, paths, text
+from kip30.config.parsers import boolean, integer, milliseconds, paths, text
 from kip30.config.settings import setting
 from kip30.errors import ConfigError
 
 _SESSION_TIMEOUT_SECONDS = 10.0
 _OPERATION_TIMEOUT_SECONDS = 5.0
+
+MAX_PRIORITY = 100
+"""The highest priority of a candidate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,13 @@ class CommonSettings:
         doc="Whether candidates obey `kip30 pause`, `step-down` and `hand-over`, and note their"
         " terms for `kip30 terms`; those of `kip30 run` do unless this is set to false; and whether"
         " members obey `kip30 group evict`",
+    )
+    priority: int = setting(
+        "plugin.priority",
+        integer(maximum=MAX_PRIORITY),
+        default=0,
+        doc="Priority of candidates, at most 100: when nobody leads, the highest of those that wait"
+        " does; no leader is replaced; above 0 only with plugin.operations",
     )
     is_metered: bool = setting(
         "plugin.metrics",

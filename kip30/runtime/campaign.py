@@ -41,6 +41,7 @@ from kip30.runtime.late_claims import LateClaims
 from kip30.runtime.lost_answers import given_back
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.past_term_writer import PastTermWriter
+from kip30.runtime.preferred_candidates import PreferredCandidates
 from kip30.runtime.target_watch import TargetWatch
 from kip30.runtime.term_work import TermWork
 from kip30.runtime.vacancies import Vacancies
@@ -92,6 +93,9 @@ class Campaign:
         self._forms_line = forms_line and self._driver.forms_line
         self._vacancies = Vacancies(store.context.clock)
         self._directives = DirectiveWatch(store, service, self._terms.wake)
+        self._preferred = PreferredCandidates(
+            store, service, self._task.wake, self._directives.may_replace
+        )
         self._past_terms = PastTermWriter(store, service)
         # Whether nominations are no longer accepted. Set once, under the lock.
         self._retired = False
@@ -253,6 +257,8 @@ class Campaign:
             self._late_claims.release_shown(self._watch.latest(), self._held_nonces)
             self._try_to_lead()
             self._keep_in_line()
+            if self._preferred.takes_part:
+                self._preferred.keep(self._waiting(), self._watch.latest())
             self._rest_if_idle()
             self._directives.report()
         except Exception as error:
@@ -270,8 +276,9 @@ class Campaign:
         idle_until = self._idle_since + _LINGER_SECONDS
         held = [term.held_until for term in self._held()]
         kept = [term.kept_until for term in list(self._kept)]
-        waits = (*self._vacancies.moments(), self._line.due(), self._directives.due(), *held, *kept)
-        moments = (self._retry.due, self._late_claims.due(), idle_until, *waits)
+        turns = (*self._vacancies.moments(), *self._preferred.moments(), self._line.due())
+        waits = (self._directives.due(), *held, *kept)
+        moments = (self._retry.due, self._late_claims.due(), idle_until, *turns, *waits)
         due = min((moment for moment in moments if moment > begun), default=math.inf)
         if due < math.inf and not begun < self._timer <= due:
             self._timer = due
@@ -302,7 +309,8 @@ class Campaign:
         Under the lock, so that a nomination finds the existing watch or begins another one.
         """
         with self._lock:
-            if self._candidacies or self._leaving or self._surplus or self._line:
+            is_owed = self._leaving or self._surplus or self._line or self._preferred
+            if self._candidacies or is_owed:
                 self._idle_since = math.inf
                 return
             now = self._now()
@@ -327,8 +335,7 @@ class Campaign:
 
     def _keep_in_line(self) -> None:
         """Keep a place in the line while a candidate waits, and watch the service if it is near."""
-        candidacies = list(self._candidacies.values())
-        waiting = [one for one in candidacies if one.leadership is None and one.tried.done()]
+        waiting = self._waiting()
         if not (waiting and self._forms_line):
             self._line.leave()
             return
@@ -336,7 +343,7 @@ class Campaign:
         is_vetoed = all(self._directives.veto(one.candidate) for one in waiting)
         if latest is not None and (latest.entries or is_vetoed):
             self._line.saw_nothing_to_claim()
-        self._line.keep(waiting[0].candidate)
+        self._line.keep(waiting[0].candidate, waiting[0].priority)
         with self._lock:  # so that a nomination meanwhile keeps the watch that it needs
             if self._needs_watch():
                 self._watch.begin()
@@ -345,12 +352,24 @@ class Campaign:
         if not self._one_leads():
             self._try_to_lead()
 
+    def _by_priority(self) -> list[Candidacy]:
+        """Return the candidacies, the one of the highest priority first."""
+        candidacies = list(self._candidacies.values())
+        if self._preferred.takes_part:
+            candidacies.sort(key=lambda one: one.priority, reverse=True)
+        return candidacies
+
+    def _waiting(self) -> list[Candidacy]:
+        candidacies = self._by_priority()
+        return [one for one in candidacies if one.leadership is None and one.tried.done()]
+
     def _needs_watch(self) -> bool:
         candidacies = list(self._candidacies.values())
         return self._line.is_near() or any(
             one.leadership
             or one.is_uncertain()
             or not one.tried.done()
+            or one.priority
             or self._directives.names(one.candidate)
             for one in candidacies
         )
@@ -455,6 +474,7 @@ class Campaign:
         is_confirmed = given_back(lambda: ask()(release()), claim.lease)
         if is_confirmed:
             self._vacancies.released(claim)
+            self._preferred.released()
         return is_confirmed
 
     def _release_late(self, claim: Claim) -> None:
@@ -497,7 +517,7 @@ class Campaign:
             self._late_claims.remember(candidacy.candidate, candidacy.nonce, candidacy.data)
 
     def _try_to_lead(self) -> None:
-        for candidacy in list(self._candidacies.values()):
+        for candidacy in self._by_priority():
             if self._one_leads():
                 break
             # Under the lock, because the other task may just end a term: that changes the nonce,
@@ -510,7 +530,7 @@ class Campaign:
                 if term is not None or not all(map(self._is_held, surplus)):
                     self._terms.wake()
                 break
-            if not candidacy.is_uncertain() and self._directives.veto(candidacy.candidate):
+            if not candidacy.is_uncertain() and self._is_held_back(candidacy):
                 candidacy.first_attempt_done()
                 continue
             if self._gives_turn_to_others(candidacy):
@@ -521,6 +541,13 @@ class Campaign:
         if self._one_leads():
             for candidacy in list(self._candidacies.values()):
                 candidacy.first_attempt_done()
+
+    def _is_held_back(self, candidacy: Candidacy) -> bool:
+        """Return whether a directive, or a turn of a better candidate, keeps it from claiming."""
+        if self._directives.veto(candidacy.candidate):
+            return True
+        is_named = self._directives.names(candidacy.candidate)
+        return self._preferred.holds_back(candidacy.priority) and not is_named
 
     def _gives_turn_to_others(self, candidacy: Candidacy) -> bool:
         """Return whether a new *candidacy* leaves a turn to those that waited meanwhile.
@@ -541,7 +568,11 @@ class Campaign:
     def _seems_free(self, candidacy: Candidacy) -> bool:
         is_named = self._directives.names(candidacy.candidate)
         turn = self._line.turn() if self._forms_line and not is_named else 0
-        return self._vacancies.is_turn_of(candidacy.nonce, self._watch.latest(), turn)
+        turn = self._preferred.turn(candidacy.priority) if candidacy.priority else turn
+        if not self._vacancies.is_turn_of(candidacy.nonce, self._watch.latest(), turn):
+            return False
+        is_unsure = self._directives.holds()
+        return is_named or not self._preferred.leaves_turn(candidacy.priority, is_unsure=is_unsure)
 
     def _attempt(self, candidacy: Candidacy) -> None:
         claimant = self._first_of_turn(candidacy)
@@ -555,7 +586,7 @@ class Campaign:
             self.withdraw(candidacy)
             return
         if isinstance(answer, Claim):
-            if veto := self._directives.veto(claimant.candidate, answer):
+            if veto := self._veto(claimant, answer):
                 self._return_vetoed(claimant, answer, veto)
             else:
                 self._won(claimant, answer)
@@ -563,7 +594,13 @@ class Campaign:
                 return
         else:
             self._vacancies.refused(answer)
+            self._preferred.refused()
         candidacy.first_attempt_done()
+
+    def _veto(self, candidacy: Candidacy, claim: Claim) -> str:
+        """Return why *candidacy* may not lead with *claim*, which was granted; else empty."""
+        veto = self._directives.veto(candidacy.candidate, claim)
+        return veto or self._preferred.veto(candidacy.priority, claim)
 
     def _first_of_turn(self, candidacy: Candidacy) -> Candidacy:
         """Return the candidacy that makes the attempt of *candidacy*.
@@ -604,10 +641,12 @@ class Campaign:
     def _read_directives(self, candidacy: Candidacy, claim: Claim) -> None:
         """Read the directives after the grant of *claim*; until then the candidacy is uncertain.
 
-        If they may not be read, the claim is given back: other candidates may be allowed to. If the
-        store does not answer, it is repeated, with the same nonce.
+        In the same round trip the store is asked for better candidates. If the directives may not
+        be read, the claim is given back: other candidates may be allowed to. If the store does not
+        answer, it is repeated, with the same nonce.
         """
         try:
+            self._preferred.ask(candidacy.priority)
             self._directives.read(self._watch.latest())
         except _HOPELESS as error:
             self._return_vetoed(candidacy, claim, str(error))
@@ -627,7 +666,7 @@ class Campaign:
         )
 
     def _return_vetoed(self, candidacy: Candidacy, claim: Claim, veto: str) -> None:
-        """Give back *claim*, which a directive keeps from leading: no callback is called."""
+        """Give back *claim*, with which the candidate may not lead: no callback is called."""
         self._vacancies.granted()
         with self._lock:
             candidacy.advance(CandidacyEvent.VETOED)
@@ -643,6 +682,7 @@ class Campaign:
         term = self._new_term(candidacy, claim)
         self._store.sessions.adopt(claim.lease)
         self._line.served()
+        self._preferred.led()
         self._vacancies.granted()
         with self._lock:
             kept = candidacy.advance(CandidacyEvent.GRANTED) is CandidacyPhase.LEADING

@@ -166,6 +166,7 @@ class Candidacy:
         lost_answer: Whether the answer to any claim under the present nonce was lost.
         held: The term whose claim must be given back when it leaves.
         step_down_seconds: How long a term stays valid after an operator has ended it.
+        priority: Of those that wait at a vacancy, the one with the highest leads.
     """
 
     def __init__(  # noqa: PLR0913  made in one place
@@ -177,6 +178,7 @@ class Candidacy:
         on_elected: LeadershipListener | None = None,
         on_lost: LeadershipListener | None = None,
         step_down_seconds: float = 0.0,
+        priority: int = 0,
         is_internal: bool = False,
     ) -> None:
         """Notify both listeners through *dispatcher*; neither waits for the other.
@@ -192,6 +194,7 @@ class Candidacy:
         )
         self.is_internal: bool = is_internal
         self.step_down_seconds: float = step_down_seconds
+        self.priority: int = priority
         delivery = Delivery[Leadership] if is_internal else TermDelivery
         self.elected: Delivery[Leadership] = delivery(dispatcher, on_elected, "on_elected")
         self.lost: Delivery[Leadership] = delivery(dispatcher, on_lost, "on_lost")

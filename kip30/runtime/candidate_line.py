@@ -23,13 +23,14 @@ import time
 from typing import Any, NamedTuple, cast
 
 from kip30.driver.records import Kind, Target
-from kip30.errors import InvalidNameError, Kip30Error, NotMemberError, UnavailableError
+from kip30.errors import InvalidNameError, Kip30Error, NotMemberError, UnavailableError, UsageError
 from kip30.names import check_id
 from kip30.runtime.deadline_wait import DeadlineWait
 from kip30.runtime.dispatcher import Task
 from kip30.runtime.group_place import GroupPlace
 from kip30.runtime.line_position import LinePosition, one_at
 from kip30.runtime.open_store import OpenStore
+from kip30.runtime.priority_rules import check_priority
 from kip30.runtime.vacancies import TURN_SECONDS
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -42,15 +43,25 @@ _USE_SECONDS = 0.5
 """Seconds that the candidates of one client may lead one after the other while others wait."""
 
 _PREFIX = "kip30.candidates"
+_PREFERRED = "kip30.preferred"
 
 
 def line_group(service: str) -> str:
     """Return the name of the group in which candidates for *service* wait."""
-    name = f"{_PREFIX}/{service}"
+    return _group(_PREFIX, service)
+
+
+def preferred_group(service: str) -> str:
+    """Return the name of the group of those of them that have a priority above 0."""
+    return _group(_PREFERRED, service)
+
+
+def _group(prefix: str, service: str) -> str:
+    name = f"{prefix}/{service}"
     try:
         return check_id(name, "group")
     except InvalidNameError:  # too long
-        return f"{_PREFIX}//{hashlib.sha256(service.encode()).hexdigest()}"
+        return f"{prefix}//{hashlib.sha256(service.encode()).hexdigest()}"
 
 
 def service_of_line(group: str) -> str | None:
@@ -61,24 +72,26 @@ def service_of_line(group: str) -> str | None:
 
 
 class LinePlace(NamedTuple):
-    """The data of a place, for operators alone: turns do not depend on it.
+    """The data of a place, for operators; in the group of preferred candidates also for clients.
 
     Attributes:
         candidate: The candidate for which the place was taken; the others of its client share it.
         host: The name of its host.
         pid: The id of its process.
         since: When it was taken, in seconds since 1970 by the clock of the host.
+        priority: That of the candidate; 0 also if its kip30 knows none.
     """
 
     candidate: str
     host: str
     pid: int
     since: float
+    priority: int = 0
 
 
-def encode_place(candidate: str) -> bytes:
+def encode_place(candidate: str, priority: int = 0) -> bytes:
     """Return the data of a place that this process takes now."""
-    place = LinePlace(candidate, platform.node(), os.getpid(), round(time.time(), 3))
+    place = LinePlace(candidate, platform.node(), os.getpid(), round(time.time(), 3), priority)
     return json.dumps(place._asdict()).encode()
 
 
@@ -87,9 +100,17 @@ def decode_place(data: bytes) -> LinePlace | None:
     try:
         fields = cast("dict[str, Any]", json.loads(data))
         candidate, host = fields["candidate"], fields["host"]
-        return LinePlace(str(candidate), str(host), int(fields["pid"]), float(fields["since"]))
+        pid, since = int(fields["pid"]), float(fields["since"])
+        return LinePlace(str(candidate), str(host), pid, since, _priority(fields.get("priority")))
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
+
+
+def _priority(field: object) -> int:
+    try:
+        return check_priority(field)
+    except UsageError:
+        return 0
 
 
 class CandidateLine:
@@ -152,11 +173,12 @@ class CandidateLine:
         """
         self._is_served = True
 
-    def keep(self, candidate: str) -> None:
+    def keep(self, candidate: str, priority: int) -> None:
         """Take or keep a place, and find out its rank.
 
         Args:
             candidate: One that waits.
+            priority: Its priority.
 
         Raises:
             Kip30Error: Not all of that was done. The next call continues.
@@ -167,7 +189,7 @@ class CandidateLine:
         self._looks = self._looks or self._store.context.clock.now() >= self._look_at
         if self._place.is_lost():
             self._forget()
-        position = self._position or self._join(candidate)
+        position = self._position or self._join(candidate, priority)
         try:
             self.rank = position.count()
         except NotMemberError as error:
@@ -191,8 +213,8 @@ class CandidateLine:
         used_at = self._joined_at + _USE_SECONDS if self._is_served else math.inf
         return min(self._place.due(), look_at, used_at)
 
-    def _join(self, candidate: str) -> LinePosition:
-        claim = self._place.take(encode_place(candidate))
+    def _join(self, candidate: str, priority: int) -> LinePosition:
+        claim = self._place.take(encode_place(candidate, priority))
         self._joined_at = self._store.context.clock.now()
         self._set_look()
         select = one_at(NEAR)

@@ -84,6 +84,20 @@ class DirectiveRules:
         holding = self._holding(now, time_of_day)
         return holding is not None and holding.successor == candidate
 
+    def may_replace(
+        self, candidate: str, now: float, time_of_day: float, granted: TermId | None = None
+    ) -> bool:
+        """Return whether *candidate*, of any client, may lead if the term *granted* is given back.
+
+        Unlike after `veto`, nothing is due for the candidate.
+        """
+        holding = self._holding(now, time_of_day, granted)
+        return not self._veto(candidate, holding, time_of_day)
+
+    def holds(self, now: float, time_of_day: float) -> bool:
+        """Return whether a step-down holds the service."""
+        return self._holding(now, time_of_day) is not None
+
     def due(self, now: float, time_of_day: float) -> float:
         """Return when a candidate may lead although nothing changes; infinite if never.
 

@@ -105,9 +105,8 @@ class DirectiveWatch:
         """Return why *candidate* may not claim, or not lead with *claim*; else empty."""
         if self._target is None:
             return ""
-        granted = None if claim is None else TermId(claim.entry.version.major, claim.entry.nonce)
         with self._lock:
-            return self._rules.veto(candidate, self._now(), time.time(), granted)
+            return self._rules.veto(candidate, self._now(), time.time(), _term_of(claim))
 
     def names(self, candidate: str) -> bool:
         """Return whether a hand-over names *candidate* as the successor."""
@@ -115,6 +114,20 @@ class DirectiveWatch:
             return False
         with self._lock:
             return self._rules.names(candidate, self._now(), time.time())
+
+    def may_replace(self, candidate: str, claim: Claim | None) -> bool:
+        """Return whether *candidate*, of any client, may lead if *claim* is given back, if any."""
+        if self._target is None:
+            return True
+        with self._lock:
+            return self._rules.may_replace(candidate, self._now(), time.time(), _term_of(claim))
+
+    def holds(self) -> bool:
+        """Return whether a step-down holds the service."""
+        if self._target is None:
+            return False
+        with self._lock:
+            return self._rules.holds(self._now(), time.time())
 
     def step_down_of(self, claim: Claim) -> StepDown | None:
         """Return the step-down that ends the term of *claim*, if there is one."""
@@ -152,3 +165,7 @@ class DirectiveWatch:
             self._rules.note(directives, latest, self._now())
             if self._is_watching and self._store.metrics is not None:
                 self._store.metrics.services.directed(self._service, directives.pause)
+
+
+def _term_of(claim: Claim | None) -> TermId | None:
+    return None if claim is None else TermId(claim.entry.version.major, claim.entry.nonce)

@@ -18,7 +18,7 @@ class GroupPlace:
         claim: The claim of the member while it is known to be granted.
     """
 
-    def __init__(self, store: OpenStore, group: str, wake: Callable[[], object]) -> None:
+    def __init__(self, store: OpenStore, group: str, wake: Callable[[], None]) -> None:
         """Join nothing yet; call *wake* when the lease of the claim ends."""
         self.claim: Claim | None = None
         self._store = store

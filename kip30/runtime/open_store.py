@@ -80,6 +80,7 @@ class OpenStore:
         context: Context,
         *,
         obeys_directives: bool = False,
+        priority: int = 0,
         is_metered: bool = False,
     ) -> None:
         """Take ownership of *backend*.
@@ -89,6 +90,7 @@ class OpenStore:
             context: That with which it was opened.
             obeys_directives: Whether candidates obey directives, and note their terms, and members
                 obey bans.
+            priority: That of candidates which are nominated without one.
             is_metered: Whether to measure what is done.
 
         Raises:
@@ -97,6 +99,7 @@ class OpenStore:
         self.backend = backend
         self.context = context
         self.obeys_directives = obeys_directives
+        self.priority = priority
         name, clock = backend.name, context.clock
         metrics = StoreMetrics(name, context, self) if is_metered else None
         self.metrics: StoreMetrics | None = metrics

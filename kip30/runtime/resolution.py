@@ -51,6 +51,7 @@ class Resolved(NamedTuple):
     context: Context
     settings: Any
     obeys_directives: bool
+    priority: int
     is_metered: bool
 
     def open(self) -> Backend:
@@ -128,6 +129,7 @@ def resolve(
             context,
             settings,
             obeys_directives=common.obeys_directives,
+            priority=common.priority,
             is_metered=common.is_metered,
         )
 

@@ -151,7 +151,7 @@ class RunLeader(Closeable):
         self._nominate()
 
     def _nominate(self) -> None:
-        self._election.nominate(self._name, self._process, on_elected=self._note)
+        self._election.nominate(self._name, self._process, on_elected=self._note, priority=0)
 
     def _note(self, _term: object) -> None:
         self._elected.set()
