@@ -10,6 +10,7 @@ from kip30.config import Properties
 from kip30.locator import PluginLocator
 from kip30.runner import Job
 from kip30.runner.completed_runs import CompletedRuns, check_run_key
+from kip30.runner.service_election import priority_of
 from kip30.runtime.resolution import store_place
 from kip30.serving.listen_address import parse_address
 
@@ -18,19 +19,29 @@ _WIDTHS = (16,)
 
 
 def print_preview(
-    properties: Properties, job: Job, run_key: str | None, address: str | None
+    properties: Properties,
+    job: Job,
+    run_key: str | None,
+    address: str | None,
+    priority: int | None,
 ) -> None:
     """Print the store, the candidate and its timeouts, who leads now, and what is done already.
 
     Raises:
-        UsageError: *run_key* cannot be that of a run, or *address* one to listen at. Nothing was
-            opened.
+        UsageError: *run_key* cannot be that of a run, *address* not one to listen at, or *priority*
+            has no effect. Nothing was opened.
         Kip30Error: As `PluginLocator.startup`, `get_leader` and `CompletedRuns.find`.
     """
     if run_key is not None:
         check_run_key(run_key)
     listening = [] if address is None else [("listen", str(parse_address(address)))]
-    rows = [*_settings(properties, job), *listening, *_present(properties, job, run_key)]
+    preferred = [("priority", priority_of(properties, job.service, priority))]
+    rows = [
+        *_settings(properties, job),
+        *preferred,
+        *listening,
+        *_present(properties, job, run_key),
+    ]
     Output().lines(_TITLES, _WIDTHS).print(rows)
 
 

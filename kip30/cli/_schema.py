@@ -21,9 +21,7 @@ _BYTES_FIELD = Field("bytes", "number", "the size of the value")
 _DRY_RUN = Field("dry_run", "boolean", "whether nothing was changed")
 _KEY = Field("key", "text", "the whole key")
 _LEADER = "`id`: text; `epoch`: number; `data`: text, or `data_base64`"
-_LINE = (
-    "a list of objects with `id`, `candidate`, `host`, `pid`, `since` and `readable`; null: none"
-)
+_LINE = "objects: `id`, `candidate`, `host`, `pid`, `since`, `priority`, `readable`; null: none"
 _PAUSE = "`by`, `at`, `reason`, and `until` or null; null: it is not paused"
 _GROUP_STATE = "the state of the group, with a list `members`; null: no such group"
 _MEMBERS = "a list of objects with `id`: text, and `data`: text, or `data_base64`"

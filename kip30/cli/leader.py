@@ -22,7 +22,7 @@ from kip30.runtime.candidate_line import LinePlace
 
 _TITLES = ("LEADER", "EPOCH", "DATA")
 _WIDTHS = (24, 6)
-_LINE_TITLES = ("PLACE", "CANDIDATE", "EPOCH", "HOST", "PROCESS", "SINCE")
+_LINE_TITLES = ("PLACE", "CANDIDATE", "EPOCH", "HOST", "PROCESS", "SINCE", "PRIORITY")
 
 
 @click.command("leader")
@@ -43,8 +43,8 @@ def command(
 
     With --all a line is "leader", its id and epoch, and since when if `kip30 terms` has it, or a
     number in the line of candidates that wait, the candidate that has this place, its host and
-    process, and since when. Candidates of one process share a place. On Cassandra candidates form
-    no line; in JSON "line" is null. A pause of the service is shown on stderr.
+    process, since when, and its priority. Candidates of one process share a place. On Cassandra
+    candidates form no line; in JSON "line" is null. A pause of the service is shown on stderr.
     """
     if watching and with_line:
         raise click.UsageError("--all and --watch exclude each other: the line is read once")
@@ -103,14 +103,14 @@ def _line_rows(
 ) -> Iterator[Row]:
     if leader is not None:
         began = "" if since is None else _output.moment(since)
-        yield "leader", leader.id, leader.epoch, "", "", began
+        yield "leader", leader.id, leader.epoch, "", "", began, ""
     for number, one in enumerate(line, 1):
         shown = number if one.is_readable else "?"
         if one.place is None:
-            yield shown, "-", "-", "", "", ""
+            yield shown, "-", "-", "", "", "", ""
             continue
-        candidate, host, pid, since = one.place
-        yield shown, candidate, "-", host, pid, _output.moment(since)
+        candidate, host, pid, since, priority = one.place
+        yield shown, candidate, "-", host, pid, _output.moment(since), priority
 
 
 def _place_fields(one: WaitingPlace) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from kip30.cli import _parameters
 from kip30.cli._exit_codes import Status
 from kip30.cli._runner_options import progress, runs_command, status_of
 from kip30.cli._store_options import StoreChoice, opens_store
+from kip30.config import MAX_PRIORITY
 from kip30.runner.service_election import OncePerKeyContest, StoreContest
 
 if TYPE_CHECKING:
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     metavar="ID",
     default=_parameters.this_process,
     help="Id of this candidate; else host and process.",
+)
+@click.option(
+    "--priority",
+    metavar="N",
+    type=click.IntRange(0, MAX_PRIORITY),
+    help=f"When nobody leads, the highest priority of those that wait does: 0 to {MAX_PRIORITY};"
+    " else that of plugin.priority.",
 )
 @click.option(
     "--once-per",
@@ -65,6 +73,7 @@ def command(  # noqa: PLR0913  one argument per option
     *,
     service: str,
     candidate: str,
+    priority: int | None,
     run_key: str | None,
     dry_run: bool,
     address: str | None,
@@ -85,6 +94,9 @@ def command(  # noqa: PLR0913  one argument per option
 
     `kip30 step-down` and `hand-over` end CMD in the same way, with SIGTERM and the grace, before
     another process can lead, and `kip30 pause` keeps every process from being elected.
+
+    With --priority or plugin.priority, the one with the highest leads of those that wait when the
+    service becomes free. A leader is not replaced by one with a higher priority.
 
     With --once-per, CMD runs only if it has not succeeded for KEY before, and a status 0 is noted
     in the store, with the fence of the term. Runners that wait for the service then exit with 0.
@@ -110,7 +122,7 @@ def command(  # noqa: PLR0913  one argument per option
     if dry_run:
         from kip30.cli._run_preview import print_preview  # noqa: PLC0415  as above
 
-        print_preview(properties, job, run_key, address)
+        print_preview(properties, job, run_key, address, priority)
         return Status.OK
     tell = progress(properties, quiet=quiet)
     if address is not None:
@@ -118,9 +130,9 @@ def command(  # noqa: PLR0913  one argument per option
 
         properties = metered(properties)
     contest = (
-        StoreContest(properties, service, candidate)
+        StoreContest(properties, service, candidate, priority=priority)
         if run_key is None
-        else OncePerKeyContest(properties, service, candidate, run_key)
+        else OncePerKeyContest(properties, service, candidate, run_key, priority=priority)
     )
     with contest, _health(contest, job, properties, address, hosts) as health:
         if health is not None:

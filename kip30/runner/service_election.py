@@ -26,6 +26,7 @@ from kip30.runner.completed_runs import (
 from kip30.runner.protocols import Contest
 from kip30.runner.retried_call import RetriedCall, StoreProbe, refuse_overlap
 from kip30.runtime.candidacy import Leadership
+from kip30.runtime.priority_rules import nominated_priority
 
 _log = logging.getLogger(__name__)
 
@@ -44,15 +45,23 @@ class StoreContest(Closeable, Contest):
     long as the store's timeouts, and the runner handles signals meanwhile.
     """
 
-    def __init__(self, properties: Properties, service: str, candidate: str) -> None:
+    def __init__(
+        self, properties: Properties, service: str, candidate: str, *, priority: int | None = None
+    ) -> None:
         """Open nothing before `wait`. The candidate obeys directives, unless a setting forbids it.
 
         A term that an operator has ended stays valid until it is resigned: then all processes of
-        the command have ended.
+        the command have ended. The *priority* is as for `LeaderElection.nominate`.
+
+        Raises:
+            ConfigError: A setting is wrong; the message names it.
+            UsageError: *priority* is none, or would have no effect.
         """
         self._properties = _obeying(properties)
         self._service = service
         self._candidate = candidate
+        self._priority = priority
+        priority_of(self._properties, service, priority)
         self._locator = PluginLocator()
         self._election: LeaderElection[str] | None = None
         self._entry = RetriedCall(self._enter)
@@ -135,7 +144,9 @@ class StoreContest(Closeable, Contest):
 
     def _enter(self) -> LeaderElection[str]:
         election = self._open()
-        election.nominate(self._candidate, "", step_down_seconds=_UNTIL_RESIGNED)
+        election.nominate(
+            self._candidate, "", step_down_seconds=_UNTIL_RESIGNED, priority=self._priority
+        )
         return election
 
     def _open(self) -> LeaderElection[str]:
@@ -151,17 +162,39 @@ def _obeying(properties: Properties) -> Properties:
     return Properties({_SETTING: Value("true", "default of the runner")}) | properties
 
 
+def priority_of(properties: Properties, service: str, given: int | None) -> int:
+    """Return the priority of a candidate of a runner, for which *given* was given, or None.
+
+    Raises:
+        ConfigError: A setting is wrong; the message names it.
+        UsageError: *given* is no priority; or it is above 0 and has no effect.
+    """
+    settings = build(CommonSettings, _obeying(properties))
+    return nominated_priority(
+        service, given, default=settings.priority, is_honoured=settings.obeys_directives
+    )
+
+
 class OncePerKeyContest(StoreContest):
     """A contest that ends for all candidates once the command has succeeded for a key."""
 
-    def __init__(self, properties: Properties, service: str, candidate: str, key: str) -> None:
+    def __init__(
+        self,
+        properties: Properties,
+        service: str,
+        candidate: str,
+        key: str,
+        *,
+        priority: int | None = None,
+    ) -> None:
         """Open nothing before `wait`; see `StoreContest`. *key* is what the run is for.
 
         Raises:
-            UsageError: *key* cannot be that of a run.
+            ConfigError: As for `StoreContest`.
+            UsageError: The same; or *key* cannot be that of a run.
             InvalidNameError: The name of *service* is too long.
         """
-        super().__init__(properties, service, candidate)
+        super().__init__(properties, service, candidate, priority=priority)
         self._key = check_run_key(key)
         self._record_key = record_key(service)
         self._runs: CompletedRuns | None = None

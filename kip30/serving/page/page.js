@@ -302,7 +302,7 @@ function serviceDetail(record) {
   shown.push(element("h3", "Line"));
   if (record.line === null) shown.push(element("p", "Candidates form no line on this store.", "soft"));
   else if (!record.line.length) shown.push(element("p", "No candidate waits.", "soft"));
-  else shown.push(table(["Place", "Candidate", "Host", "Process", "Since"], record.line.map((one, number) => [one.readable ? number + 1 : "?", one.candidate ?? "–", one.host, one.pid, moment(one.since)])));
+  else shown.push(table(["Place", "Candidate", "Host", "Process", "Since", "Priority"], record.line.map((one, number) => [one.readable ? number + 1 : "?", one.candidate ?? "–", one.host, one.pid, moment(one.since), one.priority])));
   if (record.more) shown.push(element("p", `${record.more} more`, "soft"));
   if (record.directives.length) {
     shown.push(element("h3", "Directives until now"));

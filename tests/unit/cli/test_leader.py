@@ -3,11 +3,12 @@ import os
 import signal
 import socket
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 from kip30 import PluginLocator
 from kip30.cli._exit_codes import Status
 from kip30.cli._schema import SCHEMA
+from kip30.config import Properties, Value, load
 
 from .shell import Shell, ended, eventually, line_of
 from .test_doctor import use
@@ -84,20 +85,38 @@ def test_the_line_follows_the_leader_in_its_order(shell: Shell) -> None:
         eventually(lambda: len(shell("leader", "s", "-a").stdout.splitlines()) == 5)
         shown = [line.split("\t") for line in shell("leader", "s", "-a").stdout.splitlines()]
         (found,) = shell.json("leader", "s", "--all")
-    assert shown[0] == ["leader", "n1", "1", "", "", ""]
+    assert shown[0] == ["leader", "n1", "1", "", "", "", ""]
     assert [row[0] for row in shown[1:]] == ["1", "2", "3", "4"]
     assert shown[4][1:5] == ["n2", "-", socket.gethostname(), str(os.getpid())]
     expect_fields(found, SCHEMA["leader --all"])
     assert [place["id"] for place in found["line"]][:3] == ["b" * 16, "c" * 16, "a" * 16]
     assert found["line"][0]["candidate"] is None
+    assert found["line"][0]["priority"] is None
     assert (found["line"][3]["candidate"], found["line"][3]["readable"]) == ("n2", True)
+
+
+def test_the_line_shows_priorities_and_does_not_order_by_them(shell: Shell) -> None:
+    with ExitStack() as clients:
+        for place, priority in enumerate((0, 0, 100)):
+            obeying = Properties({"plugin.operations": Value("true", "test")})
+            client = clients.enter_context(
+                PluginLocator().startup(load(shell.properties) | obeying)
+            )
+            client.leader_election("s").nominate(f"n{place}", "", priority=priority)
+            eventually(lambda: len(shell("leader", "s", "-a").stdout.splitlines()) == place + 1)  # noqa: B023
+        shown = [line.split("\t") for line in shell("leader", "s", "-a").stdout.splitlines()]
+        (found,) = shell.json("leader", "s", "--all")
+        groups = shell("groups").stdout
+    assert [(row[1], row[6]) for row in shown] == [("n0", ""), ("n1", "0"), ("n2", "100")]
+    assert [place["priority"] for place in found["line"]] == [0, 100]
+    assert groups == ""
 
 
 def test_a_line_without_a_leader_is_shown_and_refused(shell: Shell) -> None:
     with PluginLocator().startup(str(shell.properties)) as locator:
         locator.group_membership("kip30.candidates/s").join("a" * 16, "")
         result = shell("leader", "s", "-a")
-        assert (result.exit_code, result.stdout) == (Status.REFUSED, "1\t-\t-\t\t\t\n")
+        assert (result.exit_code, result.stdout) == (Status.REFUSED, "1\t-\t-\t\t\t\t\n")
         assert "'s' has no leader" in result.stderr
 
 
@@ -122,7 +141,7 @@ def test_a_store_without_lines_says_so(shell: Shell) -> None:
     with PluginLocator().startup(str(shell.properties)) as locator:
         locator.leader_election("s").nominate("n1", "")
         result = shell("leader", "s", "-a")
-        assert (result.exit_code, result.stdout) == (Status.OK, "leader\tn1\t1\t\t\t\n")
+        assert (result.exit_code, result.stdout) == (Status.OK, "leader\tn1\t1\t\t\t\t\n")
         assert "candidates form no line on lineless" in result.stderr
         assert shell.json("leader", "s", "-a")[0]["line"] is None
 

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 
@@ -334,6 +335,31 @@ def test_a_dry_run_shows_what_is_meant_and_runs_nothing(shell: Shell) -> None:
     assert shell.finish(*run(*once)).stdout == b"it's ran\n"
     after = shell.finish(*run("-n", *once)).stdout.decode()
     assert "'today' was done by n1, epoch 1" in after
+
+
+def test_the_runner_of_the_highest_priority_follows(shell: Shell) -> None:
+    with ExitStack() as running:
+        runners = list[subprocess.Popen[bytes]]()
+        for candidate, priority in (("n1", "0"), ("n2", "0"), ("n3", "7")):
+            words = ("--service", "s", "--id", candidate, "--priority", priority, "--quiet")
+            started = shell.start("run", *words, "sleep", "60")
+            runners.append(running.enter_context(ended(started)))
+            eventually(lambda: candidate in shell("leader", "s", "-a").stdout)  # noqa: B023
+        eventually(lambda: "kip30.preferred/s" in shell("groups", "-a").stdout)
+        runners[0].terminate()
+        eventually(lambda: shell("leader", "s").stdout.split()[:1] == ["n3"])
+
+
+def test_a_priority_is_checked_before_anything_runs(shell: Shell) -> None:
+    for wrong in ("-1", "101", "1.5", "high"):
+        assert shell.finish(*run("--priority", wrong, "true")).returncode == Status.USAGE
+    for given in (("--priority", "7"), ("--set", "plugin.priority=7"), ("-n", "--priority", "7")):
+        result = shell.finish(*run("--set", "plugin.operations=false", *given, "echo", "ran"))
+        assert (result.returncode, result.stdout) == (Status.USAGE, b"")
+        assert b"priority is 7: without plugin.operations = true it has no effect" in result.stderr
+    assert not (shell.folder / "store").exists()
+    shown = shell.finish(*run("-n", "--priority", "7", "true")).stdout.decode()
+    assert "priority\t7\n" in shown
 
 
 def test_a_key_that_is_missing_is_not_taken_from_the_command(shell: Shell) -> None:
