@@ -36,7 +36,12 @@ from kip30_conformance.suites.coordinator_crowds import CoordinatorCrowdTests
 from kip30_conformance.suites.coordinator_fencing import CoordinatorFencingTests
 from kip30_conformance.suites.coordinator_rounds import CoordinatorRoundTests
 from kip30_conformance.suites.coordinator_static import StaticMemberTests
-from kip30_conformance.suites.directives import DirectiveTests, PastTermTests, RunnerDirectiveTests
+from kip30_conformance.suites.directives import (
+    DirectiveTests,
+    PastTermTests,
+    PriorityTests,
+    RunnerDirectiveTests,
+)
 from kip30_conformance.suites.driver_rules import DriverTests
 from kip30_conformance.suites.election import ElectionTests
 from kip30_conformance.suites.error_taxonomy import TaxonomyTests
@@ -141,6 +146,7 @@ SUITES: tuple[type[Suite], ...] = (
     RunnerTests,
     OncePerKeyTests,
     DirectiveTests,
+    PriorityTests,
     PastTermTests,
     RunnerDirectiveTests,
     BanTests,

@@ -1,4 +1,7 @@
-"""Directives when the processes that must obey them are killed or stopped: O02, O12 and O16."""
+"""Directives when the processes that must obey are killed or stopped: O02, O12, O16 and O23."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,7 @@ from kip30.operations import (
     resume_service,
     step_down_leader,
 )
+from kip30.runtime.candidate_line import preferred_group
 from kip30_conformance.evidence import Evidence
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
@@ -85,3 +89,31 @@ class DirectiveFaultTests(DirectivesSuite):
         assert leader.call("epoch", service="s", candidate="stopped")
         described = read_directives(client, "s")
         assert (described.leader, described.directives.step_down) == ("stopped", None)
+
+    def test_O23_best_is_stopped(
+        self, open_client: OpenClient, peer: OpenPeer, harness: Harness, evidence: Evidence
+    ) -> None:
+        """A stopped candidate of the highest priority delays the others by less than its session.
+
+        It leads at a vacancy after it goes on.
+        """
+        client = open_client(**harness.steady)
+        first, second = (
+            open_client(**OBEYS, **harness.steady).leader_election("s") for _ in range(2)
+        )
+        first.nominate("a", "")
+        second.nominate("b", "")
+        wait_in_line(client, "s", 1)
+        preferred: Mapping[str, Any] = {"plugin.priority": 100}
+        best = peer(**OBEYS, **harness.steady, **preferred)
+        assert not best.call("nominate", service="s", candidate="stopped")
+        group = client.group_membership(preferred_group("s"))
+        eventually(group.membership_list, what="the best candidate waits")
+        best.stop()
+        evidence.saw("stopped process", best.pid)
+        first.resign("a")
+        eventually(lambda: second.leadership("b"), what="another one leads")
+        assert group.membership_list()
+        best.resume()
+        second.resign("b")
+        eventually(lambda: best.call("epoch", service="s", candidate="stopped"), what="it leads")

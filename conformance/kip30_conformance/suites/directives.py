@@ -1,4 +1,4 @@
-"""Guarantees of every store for pauses, step-downs, hand-overs and past terms: O01 to O26."""
+"""Guarantees of every store for directives, priorities and past terms: O01 to O26."""
 
 import threading
 import time
@@ -18,6 +18,7 @@ from kip30 import (
     PluginLocator,
     StoreError,
     UnavailableError,
+    UsageError,
 )
 from kip30.driver import Capability
 from kip30.driver.clock import SystemClock
@@ -32,6 +33,7 @@ from kip30.operations import (
     resume_service,
     step_down_leader,
 )
+from kip30.runtime.candidate_line import encode_place, preferred_group
 from kip30.runtime.directives import (
     NAMESPACE,
     Directives,
@@ -388,6 +390,98 @@ class DirectiveTests(DirectivesSuite):
         assert set(lead(obeying(), "s")) == {Target(Kind.VALUE, key.namespace, key.name)}
 
 
+class PriorityTests(DirectivesSuite):
+    """The waiting candidate of the highest priority leads at a vacancy: O23."""
+
+    def test_O23_highest_priority(self, client: PluginLocator, obeying: OpenObeying) -> None:
+        """Candidates lead in the order of their priorities, and no other one is notified."""
+        elected = Recorder[Leadership]()
+        elections = _nominated(client, obeying, elected, {"a": 0, "b": 0, "c": 5, "d": 100})
+        for leader in "adc":
+            eventually(lambda: elections[leader].leadership(leader), what=f"{leader} leads")  # noqa: B023
+            elections[leader].resign(leader)
+        assert [term.candidate for term in elected.expect_count(4)] == ["a", "d", "c", "b"]
+
+    def test_O23_equal_priorities(self, client: PluginLocator, obeying: OpenObeying) -> None:
+        """Of equal priorities the line decides, where there is one."""
+        elected = Recorder[Leadership]()
+        elections = _nominated(client, obeying, elected, {"a": 9, "b": 0, "c": 7, "d": 7})
+        for number in range(1, 4):
+            leader = elected.expect_count(number)[-1].candidate
+            elections[leader].resign(leader)
+        told = [term.candidate for term in elected.expect_count(4)]
+        assert told[0] == "a"
+        assert {*told[1:3]} == {"c", "d"}
+        if client.backend.election.forms_line:
+            assert told[1:3] == ["c", "d"]
+
+    def test_O23_no_leader_is_replaced(self, client: PluginLocator, obeying: OpenObeying) -> None:
+        """A better candidate waits until the service is vacant, or is handed over to it."""
+        elected = Recorder[Leadership]()
+        elections = _nominated(client, obeying, elected, {"a": 1, "b": 0, "c": 100})
+        term = term_of(elections["a"], "a")
+        throughout(term.is_valid, seconds=A_MOMENT, what="the term stays valid")
+        assert step_down_leader(client, "s", successor="b", wait_seconds=_SECONDS).leader == "b"
+        term = elected.expect_count(2)[-1]
+        throughout(term.is_valid, seconds=A_MOMENT, what="the term of the successor, too")
+        assert step_down_leader(client, "s", successor="c", wait_seconds=_SECONDS).leader == "c"
+
+    def test_O23_best_steps_down(self, client: PluginLocator, obeying: OpenObeying) -> None:
+        """The second best follows, and is not replaced by the best, which waits again."""
+        elected = Recorder[Leadership]()
+        elections = _nominated(client, obeying, elected, {"a": 9, "b": 0, "c": 5})
+        assert step_down_leader(client, "s", wait_seconds=_SECONDS).leader == "c"
+        term = elected.expect_count(2)[-1]
+        wait_in_line(client, "s", 2)
+        throughout(term.is_valid, seconds=A_MOMENT, what="the term stays valid")
+        eventually(lambda: len(_preferred(client)) == 1, what="the best waits again")
+        elections["c"].resign("c")
+        assert elected.expect_count(3)[-1].candidate == "a"
+
+    def test_O23_one_does_not_claim(self, client: PluginLocator, obeying: OpenObeying) -> None:
+        """A better candidate that does not claim is passed over, although its session goes on."""
+        elected = Recorder[Leadership]()
+        elections = _nominated(client, obeying, elected, {"a": 0, "b": 0, "c": 0})
+        client.group_membership(preferred_group("s"), BYTES).join("x", encode_place("x", 100))
+        elections["a"].resign("a")
+        elected.expect_count(2)
+        assert _preferred(client) == ["x"]
+
+    @pytest.mark.parametrize("data", [b"\xff", b'{"priority": 100}', b"[100]"])
+    def test_O23_unreadable(self, client: PluginLocator, obeying: OpenObeying, data: bytes) -> None:
+        """A member without a priority that can be read has none."""
+        client.group_membership(preferred_group("s"), BYTES).join("x", data)
+        assert obeying().leader_election("s").nominate("a", "")
+
+    def test_O23_off_costs_nothing(self, client: PluginLocator, obeying: OpenObeying) -> None:
+        """Without priorities one group is read; a client that does not obey reads nothing."""
+        targets: list[tuple[str, Target]] = []
+
+        def lead(locator: PluginLocator, service: str) -> list[tuple[str, Target]]:
+            for request in ("watch", "snapshot"):
+
+                def note(
+                    real: Callable[..., Any], target: Target, *more: object, request: str = request
+                ) -> Any:
+                    targets.append((request, target))
+                    return real(target, *more)
+
+                wrap(locator.backend.observe, request, note)
+            targets.clear()
+            with locator.leader_election(service).lead("a", ""):
+                return [*targets]
+
+        service, group = Target(Kind.SERVICE, "s"), Target(Kind.GROUP, preferred_group("s"))
+        assert lead(client, "s") == [("watch", service)]
+        lock = Target(Kind.SERVICE, "kip30.lock/s")
+        assert lead(obeying(), lock.scope) == [("watch", lock)]
+        obeyed = lead(obeying(), "s")
+        assert [one for one in obeyed if one[1].kind is Kind.GROUP] == [("snapshot", group)]
+        assert _preferred(client) == []
+        with pytest.raises(UsageError, match=r"without plugin\.operations = true"):
+            client.leader_election("s").nominate("a", "", priority=1)
+
+
 class PastTermTests(DirectivesSuite):
     """Leaders note their terms, and nothing waits for that."""
 
@@ -485,6 +579,28 @@ class RunnerDirectiveTests(RunnerSuite, DirectivesSuite):
         assert runner.wait() == 6  # not elected
         arena.start(*arena.ticker(), options=("--set=plugin.operations=false",))
         arena.await_term()
+
+
+def _nominated(
+    client: PluginLocator,
+    obeying: OpenObeying,
+    elected: Recorder[Leadership],
+    priorities: Mapping[str, int],
+) -> Mapping[str, LeaderElection[str]]:
+    """Return the elections of candidates with *priorities*: the first leads, the others wait."""
+    elections = {name: obeying().leader_election("s") for name in priorities}
+    for number, (name, election) in enumerate(elections.items()):
+        election.nominate(name, "", on_elected=elected, priority=priorities[name])
+        elected.expect_count(1)
+        wait_in_line(client, "s", number)
+    preferred = [priority for priority in [*priorities.values()][1:] if priority]
+    eventually(lambda: len(_preferred(client)) == len(preferred), what="the preferred ones wait")
+    return elections
+
+
+def _preferred(client: PluginLocator) -> Sequence[str]:
+    """Return the members of the group of preferred candidates."""
+    return sorted(client.group_membership(preferred_group("s"), BYTES).membership_list())
 
 
 def _noted(
