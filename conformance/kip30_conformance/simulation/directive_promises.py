@@ -1,16 +1,26 @@
-"""Promises about directives: pauses and bans hold, and no write of an operator is lost."""
+"""Promises about directives: pauses and bans hold, no write is lost, the highest priority leads."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from typing_extensions import override
 
 from kip30.driver.records import Entry, Kind
 from kip30.runtime.candidacy import Leadership
+from kip30.runtime.candidate_line import decode_place, preferred_group
+from kip30.runtime.directives import NAMESPACE, decode_directives
 from kip30.runtime.member import Member
+from kip30.runtime.priority_rules import PRIORITY_TURN_SECONDS
+from kip30_conformance.simulation.dialects import DIALECTS
 from kip30_conformance.simulation.model_store import Table
 from kip30_conformance.simulation.programs import GROUP, SERVICE, ClientProgram, Event
 from kip30_conformance.simulation.promises import Promise, World
+
+_PREFERRED = preferred_group(SERVICE)
+_CALM_SECONDS = 12.0
+"""Seconds after the last fault in which requests of before may still arrive, or be repeated."""
+_KNOWN_SECONDS = 0.5
+"""Seconds in which a candidate begins to watch the service once it waits."""
 
 
 class _GrantTimes(Promise):
@@ -101,4 +111,65 @@ class DirectivesAreKept(Promise):
             self.broken(f"records with the numbers {sorted(numbers)} were acknowledged")
 
 
-DIRECTIVE_PROMISES: Iterable[type[Promise]] = (PausesHold, BansHold, DirectivesAreKept)
+class HighestPriorityLeads(Promise):
+    """X08: when it has been calm for a while, no candidate leads before a better one that waits.
+
+    The better one was in the group of preferred candidates for a while when the service became
+    vacant, and still is when the program of the other one learns of its term. A store whose clients
+    poll more slowly than a turn lasts is not judged: the model has a line there, the real one none,
+    for which turns are longer.
+    """
+
+    id = "X08"
+
+    def __init__(self, world: World) -> None:
+        """Judge *world*."""
+        super().__init__(world)
+        polls = DIALECTS[world.plan.dialect].poll_seconds
+        self._is_judged = polls < PRIORITY_TURN_SECONDS
+        # When each member of the group joined it, by its nonce.
+        self._joined_at: dict[str, float] = {}
+        # The members that were there for a while when each claim was granted, by its nonce.
+        self._waited: dict[str, Mapping[str, Entry]] = {}
+
+    @override
+    def granted(self, table: Table, name: str, entry: Entry) -> None:
+        if (table.kind, table.scope) == (Kind.GROUP, _PREFERRED):
+            self._joined_at[entry.nonce] = self.world.now
+        if (table.kind, table.scope) == (Kind.SERVICE, SERVICE):
+            vacant_since = self.world.changed_at.get(table, 0.0)
+            self._waited[entry.nonce] = {
+                member: one
+                for member, one in self.world.rows(Kind.GROUP, _PREFERRED).items()
+                if self._joined_at[one.nonce] + _KNOWN_SECONDS <= vacant_since
+            }
+
+    @override
+    def heard(self, program: ClientProgram, event: Event) -> None:
+        term = event.subject
+        if event.what != "elected" or not isinstance(term, Leadership):
+            return
+        is_calm = self.world.now >= self.world.plan.fault_seconds + _CALM_SECONDS
+        if not (self._is_judged and is_calm) or self._is_directed():
+            return
+        waited = self._waited.get(term.claim.entry.nonce, {})
+        rows = self.world.rows(Kind.GROUP, _PREFERRED)
+        for member, entry in waited.items():
+            place = decode_place(entry.data)
+            is_better = place is not None and place.priority > program.priority
+            if is_better and rows.get(member) == entry:
+                self.broken(f"{program.process.name} was elected while {place} waited")
+
+    def _is_directed(self) -> bool:
+        """Return whether a step-down may hold the service, for each candidate by its own clock."""
+        records = self.world.rows(Kind.NAMESPACE, NAMESPACE).values()
+        found = (decode_directives(SERVICE, entry.data).step_down for entry in records)
+        return any(one is not None and one.fulfilled is None for one in found)
+
+
+DIRECTIVE_PROMISES: Iterable[type[Promise]] = (
+    PausesHold,
+    BansHold,
+    DirectivesAreKept,
+    HighestPriorityLeads,
+)

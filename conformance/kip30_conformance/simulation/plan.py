@@ -87,6 +87,7 @@ class RunPlan:
         has_items: Whether they divide items, too.
         operators: Number of operators that direct the election.
         has_bans: Whether they ban members instead.
+        priorities: Of the candidate of each process; empty: none has one.
     """
 
     seed: int
@@ -109,6 +110,7 @@ class RunPlan:
     has_items: bool = False
     operators: int = 0
     has_bans: bool = False
+    priorities: tuple[int, ...] = ()
 
     def conditions(self) -> NetworkConditions:
         """Return how bad the network is apart from faults."""
@@ -168,15 +170,21 @@ def expand(seed: int, *, fault_seconds: float = 120.0) -> RunPlan:
 
 
 def expand_with_operators(seed: int) -> RunPlan:
-    """Return the plan of *seed* with operators, and without what has nothing to do with them."""
+    """Return the plan of *seed* with operators, and without what has nothing to do with them.
+
+    In some the candidates have priorities.
+    """
     chance = random.Random(f"operators {seed}")  # noqa: S311  not for secrets: it repeats itself
     plan = replace(expand(seed), has_locks=False, has_items=False)
-    return replace(plan, operators=chance.choice((1, 1, 2)))
+    operators = chance.choice((1, 1, 2))
+    priorities = tuple(chance.choice((0, 0, 5, 100)) for _ in plan.rates)
+    has_priorities = chance.choice((False, True))
+    return replace(plan, operators=operators, priorities=priorities if has_priorities else ())
 
 
 def expand_with_bans(seed: int) -> RunPlan:
     """Return the plan of *seed* with operators who ban members, and do nothing else."""
-    return replace(expand_with_operators(seed), has_bans=True)
+    return replace(expand_with_operators(seed), has_bans=True, priorities=())
 
 
 def _lost_joins(seed: int, processes: int, until: float) -> Iterator[RunFault]:
@@ -279,6 +287,7 @@ def from_json(text: str) -> RunPlan:
         faults = tuple(RunFault(RunFaultKind[kind], *rest) for kind, *rest in fields.pop("faults"))
         DIALECTS[fields["dialect"]]
         fields["rates"] = tuple(fields["rates"])
+        fields["priorities"] = tuple(fields.get("priorities", ()))
         return RunPlan(**fields, faults=faults)
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not a plan of a simulation: {_reason(error)}") from error

@@ -36,6 +36,7 @@ SERVICE = "service"
 GROUP = "group"
 
 _RETRY_SECONDS = 0.5
+_TERMS_WITH_PRIORITIES = 8
 
 
 class Event(NamedTuple):
@@ -52,10 +53,11 @@ class ClientProgram:
         process: Where it runs.
         number: The same for all processes that take each other's place.
         candidate: Its id in the election.
+        priority: That of the candidate.
         member_id: Its id in the group.
         confirmed: The number that its last confirmed update has written.
         is_evicted: Whether another client has taken the id.
-        has_led: Whether it was elected after the faults.
+        has_led: Whether it was elected after the faults, as often as it has to be.
         locks: The users of the lock; none in plans without one.
         items: The member of the group that divides items; None in plans without one.
         leader: What its listener was last notified of: a candidate and an epoch, or None; before
@@ -75,6 +77,7 @@ class ClientProgram:
         self.process = process
         self.number = number
         self.candidate = f"c{number}"
+        self.priority = 0
         self.member_id = f"m{number}"
         self.confirmed = 0
         self.is_evicted = False
@@ -91,6 +94,8 @@ class ClientProgram:
         self._has_operators = False
         self._chance = random.Random(process.name)  # noqa: S311  it repeats itself
         self._is_calm = False
+        # The number of terms that it has to lead once it is calm.
+        self._terms_left = 1
         self._locator = PluginLocator()
         self._backend: SimulatedBackend | None = None
         self._election: LeaderElection[str] | None = None
@@ -113,8 +118,15 @@ class ClientProgram:
         """Ask for time after an operator has ended a term, now and then; before `start`."""
         self._has_operators = True
 
+    def stand_with(self, priority: int) -> None:
+        """Stand for election with *priority*, and more often once it is calm; before `start`."""
+        self.priority, self._terms_left = priority, _TERMS_WITH_PRIORITIES
+
     def be_calm(self) -> None:
-        """From now on lead once, and hold the lock once, and then no more."""
+        """From now on lead once, and hold the lock once, and then no more.
+
+        After `stand_with`, it leads several times.
+        """
         self._is_calm = True
 
     @property
@@ -239,13 +251,20 @@ class ClientProgram:
         while not self.has_led:
             # Nominated again after an error, it must have the same callbacks.
             seconds = chance.choice((0.0, 3.0)) if self._has_operators else 0.0
-            nominate = partial(election.nominate, self.candidate, "", step_down_seconds=seconds)
+            nominate = partial(
+                election.nominate,
+                self.candidate,
+                "",
+                step_down_seconds=seconds,
+                priority=self.priority,
+            )
             self._insist(
                 lambda: nominate(on_elected=self._on_elected, on_lost=self._on_lost)  # noqa: B023
             )
             term = election.wait_elected(self.candidate, chance.choice((None, 5.0, 30.0)))
             if term is not None:
-                self.has_led = self._is_calm
+                self._terms_left -= self._is_calm
+                self.has_led = not self._terms_left
                 values.write_under(term, 0.2 if self._is_calm else chance.expovariate(1 / 5))
             with suppress(Kip30Error):  # not nominated any longer, or released later
                 election.resign(self.candidate)

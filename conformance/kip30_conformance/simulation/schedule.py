@@ -194,6 +194,8 @@ class Schedule:
             program.share_items()
         if self.plan.operators:
             program.take_time_to_step_down()
+        if self.plan.priorities:
+            program.stand_with(self.plan.priorities[number])
         program.start(self.simulation)
         if self.is_healed:
             program.be_calm()

@@ -25,6 +25,7 @@ from kip30.runtime.leased import LeaseBound
 from kip30.runtime.member_claims import MemberClaims
 from kip30.runtime.member_lifecycle import MemberLifecycle
 from kip30.runtime.member_phases import Update
+from kip30.runtime.preferred_candidates import PreferredCandidates
 from kip30.runtime.subscriptions import Feed
 from kip30_conformance.simulation import model_client
 
@@ -293,6 +294,10 @@ def _bans_are_not_read_after_a_claim(_: Any) -> Any:
     return lambda _self, _claim: None
 
 
+def _nobody_looks_who_is_preferred(_: Any) -> Any:
+    return lambda *_given: iter(())
+
+
 def _operators_overwrite_each_other(_: Any) -> Any:
     def has_written(self: Any, _version: Any, wanted: Any) -> bool:
         self._storage.set(self._key, self._encode(wanted))
@@ -400,6 +405,11 @@ BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
         "_check_bans",
         _bans_are_not_read_after_a_claim,
     ),
+    "nobody looks who is preferred": (
+        PreferredCandidates,
+        "_others",
+        _nobody_looks_who_is_preferred,
+    ),
     "operators overwrite each other": (
         OperatorRecord,
         "_has_written",
@@ -414,6 +424,7 @@ _OF_DIRECTIVES = frozenset(
         "directives are not read after a grant",
         "others hold back for ever",
         "a term is released when its end is requested",
+        "nobody looks who is preferred",
         "operators overwrite each other",
     }
 )
