@@ -256,10 +256,13 @@ def test_watching_a_thousand_targets_takes_one_thread_and_no_time(
         target = Target(Kind.VALUE, "many", name)
         backend.observe.watch(target, partial(seen.__setitem__, name))
     eventually(lambda: len(seen) == 1000)
-    assert [t.name for t in threading.enumerate()].count("kip30-embedded") == 1
-    before = time.process_time()
+    watching = [t for t in threading.enumerate() if t.name == "kip30-embedded"]
+    assert len(watching) == 1
+    # Its own time: that of the process has what tests before this one have left behind.
+    clock = time.pthread_getcpuclockid(watching[0].ident or 0)
+    before = time.clock_gettime(clock)
     threading.Event().wait(1)
-    assert time.process_time() - before < 0.05
+    assert time.clock_gettime(clock) - before < 0.05
     put(backend, Key("many", "500"), b"1")
     eventually(lambda: seen["500"].entries)
     assert sum(1 for snapshot in seen.values() if snapshot.entries) == 1
