@@ -73,6 +73,8 @@ class Child:
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
     def _last_error(self) -> str:
         said = [line.text for line in iter(self.err.get, None)]
@@ -102,8 +104,9 @@ def _lines(stream: IO[str] | None) -> Queue[Line | None]:
     lines: Queue[Line | None] = Queue()
 
     def read() -> None:
-        for text in stream:
-            lines.put(Line(time.monotonic_ns(), text.rstrip("\n")))
+        with stream:
+            for text in stream:
+                lines.put(Line(time.monotonic_ns(), text.rstrip("\n")))
         lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()
