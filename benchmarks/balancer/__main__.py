@@ -23,6 +23,7 @@ from kip30_conformance.servers import start
 
 SESSION_SECONDS = 10.0
 _TIMES: Mapping[str, Callable[[Failover], float]] = {
+    "from the end of the former leader": lambda one: one.until_elected,
     "HAProxy finds it up": lambda one: one.until_up,
     "its program listens": lambda one: one.until_ready,
     "the first request reaches it": lambda one: one.until_served,

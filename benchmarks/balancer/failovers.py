@@ -1,6 +1,7 @@
 """Failovers one after the other, and what HAProxy and its clients have seen of each."""
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ class Failover(NamedTuple):
 
     Attributes:
         cause: How the former leader came to its end.
+        until_elected: From the signal or the directive that ended its term until the election.
         until_up: From the election of the leader until HAProxy found that it is up.
         until_served: From its election until the first request reached its web server.
         until_ready: From its election until its web server listened.
@@ -27,6 +29,7 @@ class Failover(NamedTuple):
     """
 
     cause: str
+    until_elected: float
     until_up: float
     until_served: float
     until_ready: float
@@ -106,6 +109,7 @@ def late_writes(answers: Sequence[Answer]) -> list[Answer]:
 
 class _Pair(NamedTuple):
     cause: str
+    ended_at: float
     former: Term
     term: Term
 
@@ -113,11 +117,12 @@ class _Pair(NamedTuple):
 def _next_pair(machines: Machines, cause: str) -> _Pair:
     """End the term of the leader, and return it with the next one that serves."""
     former = machines.settled()
+    ended_at = time.time()
     CAUSES[cause](machines, former.candidate)
     term = machines.next_term(former)
     machines.go_on(former.candidate)
     sys.stderr.write(f"{cause}: {former.candidate}, then {term.candidate}, epoch {term.epoch}\n")
-    return _Pair(cause, former, term)
+    return _Pair(cause, ended_at, former, term)
 
 
 def _failovers(
@@ -129,7 +134,7 @@ def _failovers(
     by_epoch = dict[int, list[Answer]]()
     for one in answers:
         by_epoch.setdefault(one.epoch, []).append(one)
-    for cause, former, term in pairs:
+    for cause, ended_at, former, term in pairs:
         served, before = by_epoch[term.epoch], by_epoch[former.epoch]
         up = next(
             one.at
@@ -138,6 +143,7 @@ def _failovers(
         )
         yield Failover(
             cause,
+            term.since - ended_at,
             up - term.since,
             served[0].arrived - term.since,
             ready[term.epoch] - term.since,
