@@ -31,7 +31,7 @@ COMMANDS = {
     "status": "Print what there is in the store, and what wants attention.",
     "serve": "Serve a page that shows the store, until interrupted, and print its address.",
     "services": "Print all services with their leaders.",
-    "groups": "Print all groups that have members, and how many.",
+    "groups": "Print all groups that have members or bans, and how many.",
     "group": "List, watch and join groups, and keep members out.",
     "kv": "Read and change keys and values.",
     "backends": "List the stores: whether installed, what they offer, and their limits.",

@@ -88,7 +88,10 @@ def test_the_command_list_shows_the_first_line_of_each_help_text(name: str) -> N
         ),
         (["help", "leadr"], "no such command: leadr (did you mean leader?) — see `kip30 --help`"),
         (["help", "group", "jn"], "no such command: jn (did you mean join?) — see `kip30 group"),
-        (["help", "group", "qqq"], "no such command: qqq; there are admit, evict, join, list and"),
+        (
+            ["help", "group", "qqq"],
+            "no such command: qqq; there are admit, bans, evict, join, list and",
+        ),
         (["help", "leader", "qqq"], "`kip30 leader` has no commands, so there is no 'qqq' — see"),
         (["config", "--check"], "requires an argument — see `kip30 config --help`"),
         (["group", "join", "g", "--id"], "requires an argument — see `kip30 group join --help`"),
