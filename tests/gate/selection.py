@@ -88,6 +88,11 @@ LEFT_OUT = {
 }
 """Checks that are practically large; the gate has other checks of their cases."""
 
+_EACH_WRITE = re.compile(r"test_K5[34]_\w+_at_each_write\[")
+WRITE_ON_WITNESS = "leader-writes-the-commit"
+"""Checks that strike a coordinator at each of its writes. Nothing there is the store's, so only the
+embedded store runs all of them in the gate: on `WITNESS` they took a minute of the processors."""
+
 SAFETY = {
     "L01": "one leader",
     "L03": "one leader of many",
@@ -139,6 +144,8 @@ def _is_for(store: str, item: pytest.Item) -> bool:
         return store == WITNESS and nodes_of(item) == 3
     if nodes_of(item) == 3:
         return False
+    if store == WITNESS and _EACH_WRITE.match(item.name):
+        return WRITE_ON_WITNESS in item.name
     if store == WITNESS or case_of(item) in DECIDING:
         return True
     levels = {marker.name for marker in item.iter_markers()}
