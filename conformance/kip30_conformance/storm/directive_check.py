@@ -28,7 +28,7 @@ class Directive(NamedTuple):
         called: Before it was sent.
         returned: When it had returned; infinite if its process was killed.
         settled: Until when it may have been carried out.
-        row: What it was, and what it has shown; see `Directing`.
+        row: What it was, and what it has shown; see `SendDirectives`.
     """
 
     action: str
@@ -90,7 +90,7 @@ def step_downs_are_obeyed(record: StormRecord) -> Finding:
     disobeyed = [complaint for one in done for complaint in _disobeyed(one, record)]
     final = record.final
     if directives and final is not None and final.directed_leader is None:
-        disobeyed.append("nobody leads at the end, although all directives are withdrawn")
+        disobeyed.append("no candidate leads at the end, although all directives are withdrawn")
     return Finding(
         "I17",
         "a step-down that was acknowledged has ended its term, and no directive is overwritten",

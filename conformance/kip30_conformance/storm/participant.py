@@ -9,9 +9,9 @@ from typing import Any
 
 from kip30_conformance.storm.believed_terms import Validity
 from kip30_conformance.storm.client_roles import Candidate, Membership
-from kip30_conformance.storm.directing import Directing
 from kip30_conformance.storm.listening import Listening
 from kip30_conformance.storm.names import DIRECTED_SERVICE, GROUP, SERVICE, client_of
+from kip30_conformance.storm.random_directives import SendDirectives
 from kip30_conformance.storm.sharing import shares_seen, sharing
 from kip30_conformance.storm.workload import (
     ActionContext,
@@ -53,7 +53,7 @@ class Participant:
             *(Work(context, number) for number in range(_WORKERS)),
             *(UpdateValue(context, "tell"), ReplaceKeys(context, "shuffle")),
             *(Fenced(context, self._validity), Take(context, "resign", candidate.resign_in_time)),
-            *(*guarded, Directing(context)),
+            *(*guarded, SendDirectives(context)),
         ]
         self._others: list[RepeatedAction] = [
             *(Take(context, "join", member.hold), Take(context, "nominate", candidate.stand)),

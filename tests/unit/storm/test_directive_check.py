@@ -149,9 +149,9 @@ def test_a_record_that_was_overwritten() -> None:
     assert broken == "record 6 read at 12.000 although 7 had been read before"
 
 
-def test_nobody_leads_at_the_end() -> None:
+def test_no_candidate_leads_at_the_end() -> None:
     (broken,) = judged(step_downs_are_obeyed, [], done(1, 10.0, 1), final=final()).violations
-    assert broken.startswith("nobody leads at the end")
+    assert broken.startswith("no candidate leads at the end")
     led = final(directed_leader="c1")
     assert not judged(step_downs_are_obeyed, [], done(1, 10.0, 1), final=led).violations
 

@@ -1,4 +1,4 @@
-"""An operator in each client, who pauses a service and moves its leader at random."""
+"""An operator in each client: random pauses, resumptions, step-downs and hand-overs."""
 
 import time
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _REQUESTS = 12
 _RESUMPTIONS = 3
 
 
-class Directing(RepeatedAction):
+class SendDirectives(RepeatedAction):
     """Random directives, each with what it has shown, in the journal.
 
     A row ``directs`` is written before it is sent, because the process may be killed. A row
