@@ -129,13 +129,9 @@ def _counts(overview: Overview) -> dict[str, int]:
 
 def _bans(overview: Overview) -> list[dict[str, Any]]:
     return [
-        {
-            "group": group,
-            **ban._asdict(),
-            "is_member": (group, ban.id) in overview.banned_members,
-        }
+        {"group": group, **record}
         for group in sorted(overview.bans)
-        for ban in overview.bans[group]
+        for record in overview.ban_records(group)
     ]
 
 

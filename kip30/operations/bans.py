@@ -10,7 +10,7 @@ has its id while its program may still act as that member.
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kip30.codecs import BYTES
 from kip30.errors import DirectiveRefusedError, UsageError
@@ -51,6 +51,11 @@ def read_bans(locator: PluginLocator, group: str) -> tuple[Ban, ...]:
         StoreError: The record is another program's, a later kip30's, or damaged.
     """
     return _record(locator, group).read().in_effect(time.time())
+
+
+def ban_record(ban: Ban, *, is_member: bool) -> dict[str, Any]:
+    """Return the fields of *ban*, and whether a member has its id, as JSON shows them."""
+    return {**ban._asdict(), "is_member": is_member}
 
 
 def scan_bans(scan: StoreScan, unreadable: list[Rejected]) -> dict[str, Sequence[Ban]]:

@@ -1,12 +1,13 @@
 """The services and groups of a store, from one scan of all members, leaders and epochs."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kip30.names import INTERNAL, escape, unescape
 from kip30.operations.bans import scan_bans
-from kip30.operations.scanned_pages import StoreScan, pages_of
+from kip30.operations.scanned_pages import StoreScan
+from kip30.runtime.bans import Ban
 from kip30.runtime.candidate_line import line_group, service_of_line
 from kip30.runtime.resolution import Configuration
 from kip30.scanning import Layout, Page, Rejected, View
@@ -86,15 +87,20 @@ def read_directory(
         AuthenticationError: The store does not allow this reading.
         StoreError: The store cannot be read as it is.
     """
-    if not with_bans:
-        return directory_of(pages_of(config, CLAIMS), internal=internal)
     unreadable = list[Rejected]()
     with StoreScan(config) as scan:
-        bans = scan_bans(scan, unreadable)
+        bans = scan_bans(scan, unreadable) if with_bans else {}
         found = directory_of(scan.pages(CLAIMS), internal=internal)
-    members = dict.fromkeys(bans, 0) | {one.group: one.members for one in found.groups}
-    groups = [GroupStatus(one, members[one], len(bans.get(one, ()))) for one in sorted(members)]
+    groups = groups_with_bans(found.groups, bans)
     return Directory(found.services, groups, [*found.unreadable, *unreadable])
+
+
+def groups_with_bans(
+    groups: Iterable[GroupStatus], bans: Mapping[str, Sequence[Ban]]
+) -> list[GroupStatus]:
+    """Return *groups* and those that have only *bans*, with the number of each, in their order."""
+    members = dict.fromkeys(bans, 0) | {one.group: one.members for one in groups}
+    return [GroupStatus(one, members[one], len(bans.get(one, ()))) for one in sorted(members)]
 
 
 def directory_of(pages: Iterable[Page], *, internal: bool = False) -> Directory:

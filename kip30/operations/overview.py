@@ -3,12 +3,12 @@
 import time
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kip30.config import Properties, load
 from kip30.errors import Kip30Error
 from kip30.names import INTERNAL
-from kip30.operations.bans import scan_bans
+from kip30.operations.bans import ban_record, scan_bans
 from kip30.operations.directory import (
     CLAIMS,
     GroupStatus,
@@ -95,6 +95,13 @@ class Overview(NamedTuple):
     def paused(self) -> Sequence[str]:
         """The names of the services that an operator has paused, in their order."""
         return sorted(name for name, one in self.directives.items() if one.pause is not None)
+
+    def ban_records(self, group: str) -> list[dict[str, Any]]:
+        """Return the bans of *group* that are not over, as JSON shows them."""
+        return [
+            ban_record(ban, is_member=(group, ban.id) in self.banned_members)
+            for ban in self.bans.get(group, ())
+        ]
 
     @property
     def is_undecided(self) -> bool:

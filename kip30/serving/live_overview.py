@@ -19,6 +19,7 @@ from kip30.driver.closeable import Closeable
 from kip30.driver.kit.thread_start import started
 from kip30.errors import Kip30Error, UnavailableError
 from kip30.operations import Overview, OverviewReader, ServiceStatus
+from kip30.operations.directory import groups_with_bans
 from kip30.runtime.directives import Directives
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -239,17 +240,9 @@ def _shown(overview: Overview) -> dict[str, Any]:
 
 def _groups(overview: Overview) -> dict[str, Any]:
     """Return the groups that have members or bans, by name, in the order of their names."""
-    members = dict.fromkeys(overview.bans, 0)
-    members |= {one.group: one.members for one in overview.groups}
     return {
-        group: {
-            "members": members[group],
-            "bans": [
-                {**ban._asdict(), "is_member": (group, ban.id) in overview.banned_members}
-                for ban in overview.bans.get(group, ())
-            ],
-        }
-        for group in sorted(members)
+        one.group: {"members": one.members, "bans": overview.ban_records(one.group)}
+        for one in groups_with_bans(overview.groups, overview.bans)
     }
 
 

@@ -23,6 +23,7 @@ from kip30.operations import (
     read_line,
     read_past_terms,
 )
+from kip30.operations.bans import ban_record
 from kip30.runtime.candidate_line import LinePlace
 
 MOST_NAMES = 1000
@@ -92,7 +93,7 @@ class StoreDetails:
             "members": ids[:MOST_NAMES],
             "more": max(0, len(ids) - MOST_NAMES),
             "unreadable": sorted(members.unreadable)[:MOST_NAMES],
-            "bans": [{**one._asdict(), "is_member": one.id in present} for one in bans or ()],
+            "bans": [ban_record(one, is_member=one.id in present) for one in bans or ()],
             "problems": problems,
         }
 
