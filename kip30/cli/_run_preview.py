@@ -35,10 +35,9 @@ def print_preview(
     if run_key is not None:
         check_run_key(run_key)
     listening = [] if address is None else [("listen", str(parse_address(address)))]
-    preferred = [("priority", priority_of(properties, job.service, priority))]
     rows = [
         *_settings(properties, job),
-        *preferred,
+        ("priority", priority_of(properties, job.service, priority)),
         *listening,
         *_present(properties, job, run_key),
     ]

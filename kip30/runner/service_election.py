@@ -60,8 +60,7 @@ class StoreContest(Closeable, Contest):
         self._properties = _obeying(properties)
         self._service = service
         self._candidate = candidate
-        self._priority = priority
-        priority_of(self._properties, service, priority)
+        self._priority = priority_of(self._properties, service, priority)
         self._locator = PluginLocator()
         self._election: LeaderElection[str] | None = None
         self._entry = RetriedCall(self._enter)
