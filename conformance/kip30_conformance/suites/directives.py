@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -398,7 +399,7 @@ class PriorityTests(DirectivesSuite):
         elected = Recorder[Leadership]()
         elections = _nominated(client, obeying, elected, {"a": 0, "b": 0, "c": 5, "d": 100})
         for leader in "adc":
-            eventually(lambda: elections[leader].leadership(leader), what=f"{leader} leads")  # noqa: B023
+            eventually(partial(elections[leader].leadership, leader), what=f"{leader} leads")
             elections[leader].resign(leader)
         assert [term.candidate for term in elected.expect_count(4)] == ["a", "d", "c", "b"]
 

@@ -95,6 +95,10 @@ def test_the_line_follows_the_leader_in_its_order(shell: Shell) -> None:
     assert (found["line"][3]["candidate"], found["line"][3]["readable"]) == ("n2", True)
 
 
+def wait_for_lines(shell: Shell, number: int) -> None:
+    eventually(lambda: len(shell("leader", "s", "-a").stdout.splitlines()) == number)
+
+
 def test_the_line_shows_priorities_and_does_not_order_by_them(shell: Shell) -> None:
     with ExitStack() as clients:
         for place, priority in enumerate((0, 0, 100)):
@@ -103,7 +107,7 @@ def test_the_line_shows_priorities_and_does_not_order_by_them(shell: Shell) -> N
                 PluginLocator().startup(load(shell.properties) | obeying)
             )
             client.leader_election("s").nominate(f"n{place}", "", priority=priority)
-            eventually(lambda: len(shell("leader", "s", "-a").stdout.splitlines()) == place + 1)  # noqa: B023
+            wait_for_lines(shell, place + 1)
         shown = [line.split("\t") for line in shell("leader", "s", "-a").stdout.splitlines()]
         (found,) = shell.json("leader", "s", "--all")
         groups = shell("groups").stdout

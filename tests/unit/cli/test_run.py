@@ -337,6 +337,10 @@ def test_a_dry_run_shows_what_is_meant_and_runs_nothing(shell: Shell) -> None:
     assert "'today' was done by n1, epoch 1" in after
 
 
+def wait_in_line(shell: Shell, candidate: str) -> None:
+    eventually(lambda: candidate in shell("leader", "s", "-a").stdout)
+
+
 def test_the_runner_of_the_highest_priority_follows(shell: Shell) -> None:
     with ExitStack() as running:
         runners = list[subprocess.Popen[bytes]]()
@@ -344,7 +348,7 @@ def test_the_runner_of_the_highest_priority_follows(shell: Shell) -> None:
             words = ("--service", "s", "--id", candidate, "--priority", priority, "--quiet")
             started = shell.start("run", *words, "sleep", "60")
             runners.append(running.enter_context(ended(started)))
-            eventually(lambda: candidate in shell("leader", "s", "-a").stdout)  # noqa: B023
+            wait_in_line(shell, candidate)
         eventually(lambda: "kip30.preferred/s" in shell("groups", "-a").stdout)
         runners[0].terminate()
         eventually(lambda: shell("leader", "s").stdout.split()[:1] == ["n3"])

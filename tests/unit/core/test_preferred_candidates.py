@@ -101,6 +101,10 @@ def preferred(client: PluginLocator) -> list[str]:
     return list(client.group_membership(PREFERRED, BYTES).membership())
 
 
+def shows_leader(snapshot: Snapshot | None) -> bool:
+    return snapshot is not None and bool(snapshot.entries)
+
+
 def join_stopped(client: PluginLocator, priority: int, member: str = "stopped") -> None:
     """Let a candidate wait that never claims, and whose session goes on."""
     data = encode_place(member, priority)
@@ -276,7 +280,7 @@ def test_one_that_may_not_lead_gets_no_turn(
 
     def claim(real: Callable[..., Future[Any]], *given: object) -> Future[Any]:
         granted = real(*given)
-        eventually(lambda: low.election._campaign._watch.latest().entries)  # type: ignore[union-attr]
+        eventually(lambda: shows_leader(low.election._campaign._watch.latest()))
         return granted
 
     wrap(low.client.backend.election, "claim", claim)

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import pytest
 
+from benchmarks.balancer.haproxy import free_port
 from kip30.serving import http_server, live_overview
 from kip30_conformance.polling import eventually, time_scale
 from tests.snippets import snippets
-from tests.unit.haproxy import free_port, haproxy
+from tests.unit.haproxy import haproxy
 
 from .conftest import server_threads
 from .raw_client import PATIENCE_SECONDS, RawClient
