@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     "--priority",
     metavar="N",
     type=click.IntRange(0, MAX_PRIORITY),
-    help=f"When nobody leads, the highest priority of those that wait does: 0 to {MAX_PRIORITY};"
-    " else that of plugin.priority.",
+    help=f"Priority of this candidate, 0 to {MAX_PRIORITY}: at a vacancy the highest leads; else"
+    " that of plugin.priority.",
 )
 @click.option(
     "--once-per",
@@ -95,8 +95,8 @@ def command(  # noqa: PLR0913  one argument per option
     `kip30 step-down` and `hand-over` end CMD in the same way, with SIGTERM and the grace, before
     another process can lead, and `kip30 pause` keeps every process from being elected.
 
-    With --priority or plugin.priority, the one with the highest leads of those that wait when the
-    service becomes free. A leader is not replaced by one with a higher priority.
+    With --priority or plugin.priority, the waiting candidate of the highest priority leads when the
+    service becomes vacant. It replaces no leader of a lower priority.
 
     With --once-per, CMD runs only if it has not succeeded for KEY before, and a status 0 is noted
     in the store, with the fence of the term. Runners that wait for the service then exit with 0.

@@ -89,8 +89,8 @@ class CommonSettings:
         "plugin.priority",
         integer(maximum=MAX_PRIORITY),
         default=0,
-        doc="Priority of candidates, at most 100: when nobody leads, the highest of those that wait"
-        " does; no leader is replaced; above 0 only with plugin.operations",
+        doc="Priority of candidates, at most 100: at a vacancy the waiting candidate of the highest"
+        " priority leads; no leader is replaced; above 0 only with plugin.operations",
     )
     is_metered: bool = setting(
         "plugin.metrics",

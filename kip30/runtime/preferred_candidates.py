@@ -185,7 +185,7 @@ class PreferredCandidates:
         return self._store.drivers.observe.snapshot(self._target)
 
     def _look(self, claim: Claim | None, answer: Future[Snapshot]) -> None:
-        """Take *answer*; without one in a turn, nobody has a priority."""
+        """Take *answer*; without one in a turn, the others are taken to have no priorities."""
         others = list[PreferredCandidate]()
         wait = DeadlineWait(self._store.backend.name, PRIORITY_TURN_SECONDS, UnavailableError)
         try:

@@ -294,7 +294,7 @@ def _bans_are_not_read_after_a_claim(_: Any) -> Any:
     return lambda _self, _claim: None
 
 
-def _nobody_looks_who_is_preferred(_: Any) -> Any:
+def _winners_do_not_look_for_better_candidates(_: Any) -> Any:
     return lambda *_given: iter(())
 
 
@@ -405,10 +405,10 @@ BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
         "_check_bans",
         _bans_are_not_read_after_a_claim,
     ),
-    "nobody looks who is preferred": (
+    "winners do not look for better candidates": (
         PreferredCandidates,
         "_others",
-        _nobody_looks_who_is_preferred,
+        _winners_do_not_look_for_better_candidates,
     ),
     "operators overwrite each other": (
         OperatorRecord,
@@ -424,7 +424,7 @@ _OF_DIRECTIVES = frozenset(
         "directives are not read after a grant",
         "others hold back for ever",
         "a term is released when its end is requested",
-        "nobody looks who is preferred",
+        "winners do not look for better candidates",
         "operators overwrite each other",
     }
 )
