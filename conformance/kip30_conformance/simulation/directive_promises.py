@@ -1,6 +1,6 @@
 """Promises about directives: pauses and bans hold, no write is lost, the highest priority leads."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
 from typing_extensions import override
@@ -21,6 +21,8 @@ _CALM_SECONDS = 12.0
 """Seconds after the last fault in which requests of before may still arrive, or be repeated."""
 _KNOWN_SECONDS = 0.5
 """Seconds in which a candidate begins to watch the service once it waits."""
+_LONGEST_TURNS_SECONDS = 3 * PRIORITY_TURN_SECONDS
+"""Seconds that a client leaves to all better candidates together, at most."""
 
 
 class _GrantTimes(Promise):
@@ -117,7 +119,9 @@ class HighestPriorityLeads(Promise):
     The better one was in the group of preferred candidates for a while when the service became
     vacant, and still is when the program of the other one learns of its term. A store whose clients
     poll more slowly than a turn lasts is not judged: the model has a line there, the real one none,
-    for which turns are longer.
+    for which turns are longer. Nor is a vacancy within a session timeout of a leader with a
+    priority that others did not know to wait: it had no turn, so those that they left to others in
+    its vacancy still count.
     """
 
     id = "X08"
@@ -127,6 +131,9 @@ class HighestPriorityLeads(Promise):
         super().__init__(world)
         polls = DIALECTS[world.plan.dialect].poll_seconds
         self._is_judged = polls < PRIORITY_TURN_SECONDS
+        self._priorities = {f"c{number}": one for number, one in enumerate(world.plan.priorities)}
+        # Until when clients may pass over candidates that had a turn in an earlier vacancy.
+        self._turns_count_until = 0.0
         # When each member of the group joined it, by its nonce.
         self._joined_at: dict[str, float] = {}
         # The members that were there for a while when each claim was granted, by its nonce.
@@ -138,11 +145,15 @@ class HighestPriorityLeads(Promise):
             self._joined_at[entry.nonce] = self.world.now
         if (table.kind, table.scope) == (Kind.SERVICE, SERVICE):
             vacant_since = self.world.changed_at.get(table, 0.0)
-            self._waited[entry.nonce] = {
+            waited = {
                 member: one
                 for member, one in self.world.rows(Kind.GROUP, _PREFERRED).items()
                 if self._joined_at[one.nonce] + _KNOWN_SECONDS <= vacant_since
             }
+            self._waited[entry.nonce] = {} if self.world.now < self._turns_count_until else waited
+            if self._priorities.get(name) and name not in set(_candidates(waited.values())):
+                turns = self.world.plan.session_seconds + _LONGEST_TURNS_SECONDS
+                self._turns_count_until = self.world.now + turns
 
     @override
     def heard(self, program: ClientProgram, event: Event) -> None:
@@ -165,6 +176,11 @@ class HighestPriorityLeads(Promise):
         records = self.world.rows(Kind.NAMESPACE, NAMESPACE).values()
         found = (decode_directives(SERVICE, entry.data).step_down for entry in records)
         return any(one is not None and one.fulfilled is None for one in found)
+
+
+def _candidates(entries: Iterable[Entry]) -> Iterator[str]:
+    places = (decode_place(entry.data) for entry in entries)
+    return (place.candidate for place in places if place is not None)
 
 
 DIRECTIVE_PROMISES: Iterable[type[Promise]] = (
