@@ -13,7 +13,7 @@ from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble
 
 from .gate.outcomes import Outcomes
-from .gate.plugin import Sizes
+from .gate.plugin import FrozenTests, Sizes
 from .gate.scheduling import Scheduling
 from .shared_servers import SharedServers, shared_servers
 
@@ -36,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     _refuse_mixture()
+    config.pluginmanager.register(FrozenTests())
     config.pluginmanager.register(Sizes())
     config.pluginmanager.register(Scheduling())
     config.pluginmanager.register(SharedServers(config))

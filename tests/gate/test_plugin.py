@@ -1,5 +1,6 @@
 """Deadlines by the speed of the machine, sizes, and packages of two places."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -117,3 +118,11 @@ def test_packages_of_two_places_are_refused() -> None:
     else:
         assert run.returncode == pytest.ExitCode.USAGE_ERROR
         assert "pip install --editable" in run.stderr
+
+
+def test_collected_tests_are_no_matter_of_the_garbage_collector(
+    request: pytest.FixtureRequest,
+) -> None:
+    assert gc.isenabled()
+    assert gc.get_freeze_count()
+    assert not any(one is request.node for one in gc.get_objects())

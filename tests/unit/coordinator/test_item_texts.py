@@ -30,10 +30,14 @@ def test_a_long_text_is_compressed() -> None:
     assert decode(b"") == {}
 
 
-@pytest.mark.parametrize(
-    "data", [b"{", b"[]", b"x", zlib.compress(b"[]"), zlib.compress(b" " * 2**27)]
-)
-def test_malformed_or_oversized_data_is_refused(data: bytes) -> None:
+@pytest.mark.parametrize("data", [b"{", b"[]", b"x", zlib.compress(b"[]")])
+def test_malformed_data_is_refused(data: bytes) -> None:
+    with pytest.raises(CodecError):
+        decode(data)
+
+
+def test_oversized_data_is_refused() -> None:
+    data = zlib.compress(b" " * 2**27)
     with pytest.raises(CodecError):
         decode(data)
 
