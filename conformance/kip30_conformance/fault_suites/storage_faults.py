@@ -79,9 +79,10 @@ class StorageFaultTests(Suite):
         _expect_honest([_only_cause(error) for error in ended], storage)
 
     def test_S29_put_own_success(
-        self, harness: Harness, client: PluginLocator, evidence: Evidence
+        self, harness: Harness, open_client: OpenClient, evidence: Evidence
     ) -> None:
         """A put whose answer was lost succeeds: it never meets its own value as another's."""
+        client = open_client(**harness.patient)
         storage, faults = client.storage(), harness.faults(client)
         for number in range(20):
             faults.lose_answers("storage.write")
@@ -120,9 +121,10 @@ class StorageFaultTests(Suite):
         assert storage.fetch("there").result() == "v"
 
     def test_S29_put_many_own_success(
-        self, harness: Harness, client: PluginLocator, evidence: Evidence
+        self, harness: Harness, open_client: OpenClient, evidence: Evidence
     ) -> None:
         """Many puts whose answers were lost succeed."""
+        client = open_client(**harness.patient)
         storage, faults = client.storage(), harness.faults(client)
         faults.lose_answers("storage.write_many")
         versions = storage.put_many({f"n/{number}": "mine" for number in range(20)})
@@ -130,10 +132,12 @@ class StorageFaultTests(Suite):
         assert storage.fetch_many(versions).result() == dict.fromkeys(versions, "mine")
 
     def test_S29_update_own_success(
-        self, harness: Harness, client: PluginLocator, storage: Storage[str], evidence: Evidence
+        self, harness: Harness, open_client: OpenClient, evidence: Evidence
     ) -> None:
         """An update whose answer was lost, and which was not overwritten, succeeds."""
-        faults = harness.faults(client)
+        client = open_client(**harness.patient)
+        storage, faults = client.storage(), harness.faults(client)
+        storage.put("there", "v")
         faults.lose_answers("storage.write")
         version = storage.update("there", "w")
         evidence.saw("injected faults", faults.counted())
@@ -142,9 +146,10 @@ class StorageFaultTests(Suite):
         assert (found.value, found.version) == ("w", version)
 
     def test_S29_compare_and_set_own_success(
-        self, harness: Harness, client: PluginLocator, evidence: Evidence
+        self, harness: Harness, open_client: OpenClient, evidence: Evidence
     ) -> None:
         """A compare-and-set whose answer was lost never meets its own version as a conflict."""
+        client = open_client(**harness.patient)
         storage, faults = client.storage(), harness.faults(client)
         version = storage.put("k", "0")
         with needing(client, Capability.COMPARE_AND_SET):

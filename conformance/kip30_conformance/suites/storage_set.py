@@ -124,9 +124,10 @@ class StorageSetTests(Suite):
 
     @pytest.mark.fault
     def test_S42_lost_answer(
-        self, harness: Harness, client: PluginLocator, evidence: Evidence
+        self, harness: Harness, open_client: OpenClient, evidence: Evidence
     ) -> None:
         """A set whose answer was lost succeeds, with the version that others see."""
+        client = open_client(**harness.patient)
         storage, faults = client.storage(), harness.faults(client)
         for number in range(20):
             faults.lose_answers("storage.write")

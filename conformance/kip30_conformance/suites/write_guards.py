@@ -301,9 +301,10 @@ class GuardTests(Suite):
 
     @pytest.mark.fault
     def test_S38_lost_answer_settled(
-        self, harness: Harness, client: PluginLocator, evidence: Evidence
+        self, harness: Harness, open_client: OpenClient, evidence: Evidence
     ) -> None:
         """A guarded write whose answer was lost, and that was done, succeeds."""
+        client = open_client(**harness.patient)
         storage, faults = client.storage(), harness.faults(client)
         guards = _put_guards(storage, 2)
         with needing(client, Capability.GUARDS):
