@@ -125,7 +125,8 @@ def pause_service(
 def resume_service(locator: PluginLocator, service: str) -> DirectedService:
     """End the pause of *service*, and a step-down that is under way, if there are any.
 
-    A leader that has seen the step-down steps down all the same. Raises as `pause_service`.
+    A step-down counts as under way while it may have an effect for any client, whose clock may
+    differ. A leader that has seen it steps down all the same. Raises as `pause_service`.
     """
     by = this_operator()
     directed = _Service(locator, service)
@@ -133,7 +134,7 @@ def resume_service(locator: PluginLocator, service: str) -> DirectedService:
 
     def resumed(found: Directives) -> Directives:
         now, step_down = time.time(), found.step_down
-        is_under_way = step_down is not None and not step_down.is_over(now)
+        is_under_way = step_down is not None and step_down.may_be_obeyed(now)
         if found.pause is None and not is_under_way:
             return found
         kept = None if is_under_way else step_down

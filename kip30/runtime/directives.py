@@ -110,6 +110,10 @@ class StepDown(NamedTuple):
         """Return whether it has no effect any longer by the clock of the operator who wrote it."""
         return self.fulfilled is not None or time_of_day >= self.at + self.seconds
 
+    def may_be_obeyed(self, time_of_day: float) -> bool:
+        """Return whether it may have an effect for a client that sees it late, by any clock."""
+        return self.fulfilled is None and time_of_day < self.until
+
     def is_fulfilled_by(self, leader: str, epoch: int) -> bool:
         """Return whether the election of *leader* with *epoch* is what it asks for."""
         if epoch <= self.epoch:

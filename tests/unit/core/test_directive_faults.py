@@ -25,7 +25,12 @@ from kip30 import (
 from kip30.config import Properties, Value
 from kip30.driver.kit.futures import failed
 from kip30.driver.records import Kind, Target, new_nonce
-from kip30.operations import pause_service, read_directives, step_down_leader
+from kip30.operations import (
+    pause_service,
+    read_directives,
+    resume_service,
+    step_down_leader,
+)
 from kip30.runner.service_election import StoreContest
 from kip30.runtime.directive_rules import DirectiveRules
 from kip30.runtime.directives import (
@@ -111,6 +116,27 @@ def test_ctrl_c_withdraws_a_step_down(
         with pytest.raises(KeyboardInterrupt):
             step_down_leader(operator, "s")
     assert read_directives(operator, "s").directives.step_down is None
+
+
+def test_a_resume_withdraws_what_a_client_may_still_obey(open_client: OpenClient) -> None:
+    """The operator was killed two minutes ago, or has a clock that is two minutes late."""
+    operator, client = open_client(), open_client(**OBEYS)
+    at = time.time() - 120.0
+    absent = {"successor": "nobody", "epoch": 0, "nonce": "", "candidate": ""}
+    step = step_down(at=at, seconds=60.0, until=at + 3660.0, **absent)
+    write(operator, Directives(1, None, step))
+    resume_service(operator, "s")
+    assert client.leader_election("s").nominate("a", ""), "it holds back for the successor"
+
+
+def test_a_resume_leaves_a_step_down_that_has_no_effect(open_client: OpenClient) -> None:
+    operator, now = open_client(), time.time()
+    for over in (
+        step_down(at=now - 3660.0, until=now),
+        step_down(at=now, until=now + 3660.0, fulfilled=TermId(6, "nonce6")),
+    ):
+        write(operator, Directives(1, None, over))
+        assert resume_service(operator, "s").directives == Directives(1, None, over)
 
 
 def test_one_lost_read_does_not_end_the_wait(open_client: OpenClient) -> None:
