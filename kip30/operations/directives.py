@@ -226,7 +226,7 @@ class _StepDown:
         state = self._service.leader()
         self._check(state)
         step_down = self._directive(*_term(state))
-        self._service.record.write(lambda found: self._with(found, step_down, _term(state)[2]))
+        self._write(step_down, _term(state)[2])
         try:
             self._await(step_down, time.monotonic() + self._wait_seconds)
             return self._ended(step_down)
@@ -241,6 +241,30 @@ class _StepDown:
             with suppress(Kip30Error):
                 self._close(step_down, None, "withdrawn")
             raise
+
+    def _write(self, step_down: StepDown, nonce: str) -> None:
+        try:
+            self._service.record.write(lambda found: self._with(found, step_down, nonce))
+        except Kip30Error:
+            raise
+        except BaseException:  # the operator gives up, and the write may be on its way
+            with suppress(Kip30Error):
+                self._withdraw(step_down)
+            raise
+
+    def _withdraw(self, step_down: StepDown) -> None:
+        """Withdraw *step_down*, also if it is not there yet: its write is refused from now on.
+
+        Every write of the record takes the version that the one before has read.
+        """
+
+        def withdrawn(found: Directives) -> Directives:
+            present = found.step_down
+            kept = None if present is not None and present.id == step_down.id else present
+            action = f"{self._action}: withdrawn"
+            return found._replace(step_down=kept).logged(time.time(), self._by, action)
+
+        self._service.record.write(withdrawn)
 
     def _await(self, step_down: StepDown, until: float) -> None:
         """Wait until it is fulfilled, or until the moment *until*; a store may be silent for it."""

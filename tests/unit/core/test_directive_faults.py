@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from typing_extensions import override
 from kip30 import (
     BYTES,
     AuthenticationError,
+    DefiniteError,
     Kip30Error,
     LeaderElection,
     Leadership,
@@ -116,6 +118,34 @@ def test_ctrl_c_withdraws_a_step_down(
         with pytest.raises(KeyboardInterrupt):
             step_down_leader(operator, "s")
     assert read_directives(operator, "s").directives.step_down is None
+
+
+@pytest.mark.parametrize("arrives", ["before", "after"])
+def test_ctrl_c_withdraws_a_step_down_whose_write_has_no_answer_yet(
+    open_client: OpenClient, arrives: str
+) -> None:
+    led(open_client, step_down_seconds=60.0)
+    operator, other = open_client(), open_client()
+    late = list[Callable[[], Future[Any]]]()
+    is_first = True
+
+    def interrupted(real: Callable[..., Future[Any]], write: Any) -> Future[Any]:
+        nonlocal is_first
+        if not is_first:
+            return real(write)
+        is_first = False
+        late.append(partial(real, write))
+        if arrives == "before":
+            late[0]().result()
+        raise KeyboardInterrupt
+
+    wrap(operator.backend.storage, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        step_down_leader(operator, "s")
+    if arrives == "after":
+        with pytest.raises(DefiniteError):
+            late[0]().result()
+    assert read_directives(other, "s").directives.step_down is None
 
 
 def test_a_resume_withdraws_what_a_client_may_still_obey(open_client: OpenClient) -> None:
