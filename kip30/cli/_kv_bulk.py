@@ -258,18 +258,21 @@ def delete_below(
             done = delete_versions(locator.storage(BYTES), listed)
     _name("has changed, and stays", done.changed)
     _name("may have been deleted: its answer was lost", done.unknown)
+    for key, error in [*done.kept.items()][:_SHOWN]:
+        say(f"{key!r} was not deleted: {error}")
     counts = {
         "deleted": done.deleted,
         "changed": len(done.changed),
         "gone": len(done.gone),
         "unknown": len(done.unknown),
         "left": len(done.left),
+        "kept": len(done.kept),
     }
     _print_counts(output, counts, {"namespace": namespace}, dry_run=dry_run)
     ended = _ended(scan)
     if done.error is not None:
         raise done.error
-    return Status.REFUSED if done.changed else ended
+    return Status.REFUSED if done.changed or done.kept else ended
 
 
 def _print_counts(

@@ -161,6 +161,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("gone", "number", "how many others have deleted meanwhile"),
         Field("unknown", "number", "how many may have been deleted: the answer was lost"),
         Field("left", "number", "how many were not tried, because the store did not answer"),
+        Field("kept", "number", "how many cannot be deleted"),
         _DRY_RUN,
     ),
     "kv list": (_KEY,),

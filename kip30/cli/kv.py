@@ -207,8 +207,8 @@ def delete(  # noqa: PLR0913  one argument per option
     """Delete KEY; refused if there is no such key.
 
     With --recursive each key is deleted at the version that it had when it was listed. Keys that
-    changed or came meanwhile stay; then it exits with 1, and can be repeated. KEY must not be
-    empty then.
+    changed or came meanwhile stay, and so do those that cannot be deleted; then it exits with 1,
+    and can be repeated. KEY must not be empty then.
     """
     if recursive:
         if expected is not None or fence is not None or guard is not None:

@@ -34,6 +34,8 @@ def prune_directives(
         UnsupportedError: The store does not declare ``scanning`` or ``compare-and-set``. Nothing
             was removed.
         UnavailableError, OutcomeUnknownError: The store did not answer. Some may be removed.
+        AuthenticationError, StoreError: The records could not be read, and nothing was removed; or
+            some may not be removed, and all others are.
         Kip30Error: The records could not be read. Nothing was removed.
     """
     if not 0 <= unused_seconds < math.inf:
@@ -56,8 +58,9 @@ def prune_directives(
     if dry_run:
         return len(due)
     done = delete_versions(storage, due)
-    if done.error is not None:
-        raise done.error
+    for error in (done.error, *done.kept.values()):
+        if error is not None:
+            raise error
     return done.deleted
 
 

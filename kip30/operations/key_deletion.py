@@ -1,12 +1,17 @@
 """Deleting many keys, each only if it still has the version that was seen."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kip30.driver.records import Version
 from kip30.errors import (
+    AuthenticationError,
+    InvalidNameError,
     KeyMissingError,
+    Kip30Error,
     OutcomeUnknownError,
+    StoreError,
     UnavailableError,
     VersionConflictError,
 )
@@ -23,6 +28,8 @@ class Deletion(NamedTuple):
         unknown: Keys whose deletion may have been done: the answer was lost.
         left: Keys that were not tried, or not accepted, because the store did not answer.
         error: Why it did not; None if it did.
+        kept: Keys that cannot be deleted, because the store does not allow it or their records
+            cannot be read, each with the error.
     """
 
     deleted: int
@@ -31,18 +38,21 @@ class Deletion(NamedTuple):
     unknown: list[str]
     left: list[str]
     error: UnavailableError | OutcomeUnknownError | None = None
+    kept: Mapping[str, Kip30Error] = MappingProxyType({})
 
 
 def delete_versions(storage: Storage[bytes], keys: Iterable[tuple[str, Version]]) -> Deletion:
     """Delete each of *keys* that still has its version. Can be repeated.
 
-    Once the store does not answer, no further key is tried.
+    Once the store does not answer, no further key is tried. Another error of a key keeps no other
+    key from being deleted.
 
     Raises:
         UnsupportedError: The store has no ``compare-and-set``. Nothing was done.
     """
     remaining = iter(keys)
     changed, gone, unknown, left = list[str](), list[str](), list[str](), list[str]()
+    kept = dict[str, Kip30Error]()
     silence: UnavailableError | OutcomeUnknownError | None = None
     deleted = 0
     for key, version in remaining:
@@ -60,7 +70,9 @@ def delete_versions(storage: Storage[bytes], keys: Iterable[tuple[str, Version]]
             left.append(key)
             silence = error
             break
+        except (AuthenticationError, StoreError, InvalidNameError) as error:
+            kept[key] = error
         else:
             deleted += 1
     left += (key for key, _ in remaining)
-    return Deletion(deleted, changed, gone, unknown, left, silence)
+    return Deletion(deleted, changed, gone, unknown, left, silence, kept)

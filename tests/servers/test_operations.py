@@ -98,7 +98,7 @@ def test_keys_are_exported_imported_and_deleted(
         storage.set("a/b", b"changed")
         storage.delete("top")
         deleted = delete_versions(storage, [(one.key, one.version) for one in found])
-        assert deleted == (2, ["a/b"], ["top"], [], [], None)
+        assert deleted == (2, ["a/b"], ["top"], [], [], None, {})
         assert {one.key: one.value for one in KeyScan(properties)} == {"a/b": b"changed"}
 
 

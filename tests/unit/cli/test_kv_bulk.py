@@ -4,10 +4,11 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kip30 import OutcomeUnknownError, PluginLocator, UnavailableError
+from kip30 import AuthenticationError, OutcomeUnknownError, PluginLocator, UnavailableError
 from kip30.cli import _kv_bulk
 from kip30.cli._exit_codes import Status
 from kip30.codecs import BYTES
@@ -170,6 +171,7 @@ def test_a_namespace_is_deleted_with_all_below_and_nothing_beside(filled: Shell)
         "gone": 0,
         "unknown": 0,
         "left": 0,
+        "kept": 0,
         "dry_run": False,
     }
     assert sorted(stored(filled)) == ["config-2/x", "top"]
@@ -204,7 +206,7 @@ def test_a_key_that_changed_since_it_was_listed_stays(
     result = filled("kv", "delete", "-r", "config", "--yes")
     assert result.exit_code == Status.REFUSED
     assert result.stdout.split() == [
-        *("deleted", "0", "changed", "1", "gone", "1", "unknown", "0", "left", "0")
+        *("deleted", "0", "changed", "1", "gone", "1", "unknown", "0", "left", "0", "kept", "0")
     ]
     assert "'config/motd' has changed, and stays" in result.stderr
     assert sorted(stored(filled)) == ["config-2/x", "config/more", "config/motd", "top"]
@@ -234,12 +236,31 @@ def test_a_deletion_stops_once_the_store_does_not_answer(
     monkeypatch.setattr(Storage, "delete", fails)
     result = filled("kv", "delete", "-r", "config", "--yes")
     assert result.exit_code == status
-    assert result.stdout.split()[-2:] == ["left", left]
+    assert result.stdout.split()[-4:-2] == ["left", left]
     assert str(error) in result.stderr
     result = filled("kv", "delete", "-r", "config", "--yes", "--json")
     assert result.exit_code == status
     assert json.loads(result.stdout)["left"] == int(left)
     assert json.loads(result.stderr.splitlines()[-1])["error"]["message"] == str(error)
+
+
+def test_a_key_that_may_not_be_deleted_keeps_no_other_and_is_named(
+    filled: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete = Storage.delete
+
+    def forbidding(self: Storage[bytes], key: str, **options: Any) -> None:
+        if key == "config/db/host":
+            raise AuthenticationError("permission denied")
+        delete(self, key, **options)
+
+    monkeypatch.setattr(Storage, "delete", forbidding)
+    result = filled("kv", "delete", "-r", "config", "--yes", "--json")
+    assert result.exit_code == Status.REFUSED
+    counts = json.loads(result.stdout)
+    assert (counts["deleted"], counts["kept"]) == (1, 1)
+    assert "'config/db/host' was not deleted: permission denied" in result.stderr
+    assert sorted(stored(filled)) == ["config-2/x", "config/db/host", "top"]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 import time
+from typing import Any
 
 import pytest
 
-from kip30 import PluginLocator
+from kip30 import AuthenticationError, PluginLocator
 from kip30.cli._exit_codes import Status
 from kip30.codecs import BYTES
 from kip30.runtime.directives import decode_directives, directives_key, encode_directives
+from kip30.storage import Storage
 
 from .shell import Shell
 
@@ -53,6 +55,26 @@ def test_directives_that_ask_nothing_go_with_their_service(shell: Shell) -> None
         assert shell.json("prune", "--unused", "2d") == [NOTHING]
     kept = shell("kv", "list", "kip30.directives").stdout.split()
     assert sorted(key.rpartition("/")[2] for key in kept) == ["damaged", "led", "paused", "recent"]
+
+
+def test_directives_that_may_not_be_removed_are_an_error_after_all_others(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for service in ("a", "b", "c"):
+        shell("pause", service)
+        shell("resume", service)
+    delete = Storage.delete
+
+    def forbidding(self: Storage[bytes], key: str, **options: Any) -> None:
+        if key.endswith("/a"):
+            raise AuthenticationError("permission denied")
+        delete(self, key, **options)
+
+    monkeypatch.setattr(Storage, "delete", forbidding)
+    result = shell("prune", "--unused", "0s")
+    assert (result.exit_code, result.stdout) == (Status.UNAVAILABLE, "")
+    assert "permission denied" in result.stderr
+    assert shell("kv", "list", "kip30.directives").stdout.split() == ["kip30.directives/a"]
 
 
 def test_directives_of_a_service_that_led_lately_stay(shell: Shell) -> None:
