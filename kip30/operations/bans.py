@@ -10,6 +10,7 @@ has its id while its program may still act as that member.
 import time
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from kip30.codecs import BYTES
@@ -120,7 +121,7 @@ def evict(
 
     def banned(found: Bans) -> Bans:
         now = time.time()
-        kept = [ban for ban in found.in_effect(now) if ban.id != member_id]
+        kept = _with_room([ban for ban in found.bans if ban.id != member_id], now)
         if len(kept) >= MOST:
             raise DirectiveRefusedError(
                 f"{group!r} has {MOST} bans, and has room for no other:"
@@ -144,11 +145,20 @@ def admit(locator: PluginLocator, group: str, member_id: str) -> BannedMember:
     def admitted(found: Bans) -> Bans:
         if found.of(member_id) is None:
             return found
-        now = time.time()
-        return found.replaced(ban for ban in found.in_effect(now) if ban.id != member_id)
+        return found.replaced(ban for ban in found.bans if ban.id != member_id)
 
     record.write(admitted)
     return BannedMember(group, member_id, is_member, None)
+
+
+def _with_room(bans: Sequence[Ban], now: float) -> Sequence[Ban]:
+    """Return *bans* without as many that are over as another one needs room, the oldest first.
+
+    The others that are over stay: by the clock of a member they may be in effect.
+    """
+    over = sorted((ban for ban in bans if ban.is_over(now)), key=attrgetter("until"))
+    dropped = over[: max(0, len(bans) + 1 - MOST)]
+    return [ban for ban in bans if ban not in dropped]
 
 
 def _record(locator: PluginLocator, group: str) -> OperatorRecord[Bans]:

@@ -27,8 +27,8 @@ from kip30 import (
 from kip30.aio import AsyncMember, AsyncPluginLocator
 from kip30.driver.kit.futures import failed
 from kip30.driver.records import Target
-from kip30.operations import admit, evict
-from kip30.runtime.bans import NAMESPACE, Ban, Bans, bans_key, encode_bans
+from kip30.operations import admit, evict, read_bans
+from kip30.runtime.bans import MOST, NAMESPACE, Ban, Bans, bans_key, decode_bans, encode_bans
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.driver_faults import wrap
 from kip30_conformance.polling import eventually, throughout, time_scale
@@ -273,6 +273,31 @@ def test_a_ban_ends_by_a_clock_that_is_corrected(
     throughout(lambda: not rejoined.events, seconds=4.0)
     clock_of_members(0.0)
     rejoined.expect_count(1, within=15)
+
+
+@pytest.mark.parametrize("change", [evict, admit])
+def test_an_operator_whose_clock_is_ahead_lifts_no_other_ban(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, change: Callable[..., object]
+) -> None:
+    operator = open_client()
+    evict(operator, "g", "m")
+    evict(operator, "g", "n")
+    with monkeypatch.context() as patched:
+        fake = SimpleNamespace(time=lambda: time.time() + 600.0)
+        patched.setattr("kip30.operations.bans.time", fake)
+        change(operator, "g", "n")
+    assert "m" in {ban.id for ban in read_bans(operator, "g")}
+
+
+def test_bans_that_are_over_make_room_the_oldest_first(open_client: OpenClient) -> None:
+    operator, now = open_client(), time.time()
+    bans = [Ban(f"{number}", now - 100.0 + number, 0.0, "op", "") for number in range(MOST)]
+    operator.storage(BYTES).put(str(bans_key("g")), encode_bans(Bans(1, tuple(bans[::-1]))))
+    evict(operator, "g", "m")
+    found = operator.storage(BYTES).get(str(bans_key("g")))
+    assert found is not None
+    left = {ban.id for ban in decode_bans("g", found.value).bans}
+    assert left == {"m", *(f"{number}" for number in range(1, MOST))}
 
 
 def test_two_members_of_one_process_are_banned_one_by_one(open_client: OpenClient) -> None:
