@@ -14,12 +14,15 @@ from kip30.cli._groups import Commands
 from kip30.cli._output import Lines, Output, Row
 from kip30.cli._stderr import queue_stderr
 from kip30.cli._store_options import StoreChoice, opens_store
+from kip30.cli._unreadable import report_unreadable
 from kip30.codecs import BYTES
 from kip30.config import did_you_mean
+from kip30.driver.scanning import Rejected
 from kip30.errors import MemberExistsError
 from kip30.locator import PluginLocator
 from kip30.membership import MembershipChange
 from kip30.operations import BannedMember, admit, check_group, evict, read_bans
+from kip30.operations.bans import member_ids
 from kip30.runtime.member import Member
 
 _TITLES = ("MEMBER", "DATA")
@@ -38,9 +41,15 @@ def command() -> None:
 @_output.prints_records
 @opens_store
 def list_members(choice: StoreChoice, group: str, *, output: Output) -> None:
-    """Print the members of GROUP, an id and its data a line."""
+    """Print the members of GROUP, an id and its data a line.
+
+    Members whose records cannot be read are named on stderr.
+    """
     with choice.open() as locator:
         members = locator.group_membership(group, BYTES).membership()
+    reason = "its record cannot be read"
+    unreadable = sorted(one.encode(errors="backslashreplace") for one in members.unreadable)
+    report_unreadable([Rejected(one, reason) for one in unreadable])
     rows = ((one, members[one]) for one in sorted(members))
     output.table(_TITLES, rows, [{"group": group, "members": _records(members)}])
 
@@ -164,14 +173,14 @@ def evict_member(  # noqa: PLR0913  one argument per option
             _confirm(locator, group, member, ban_seconds)
         evicted = evict(locator, group, member, ban_seconds=ban_seconds, reason=reason)
         if not evicted.is_member:
-            members = locator.group_membership(group, BYTES).membership_list()
+            members = member_ids(locator, group)
             say(f"{group!r} has no member {member!r} now{did_you_mean(member, sorted(members))}")
     _print_members([evicted], output)
 
 
 def _confirm(locator: PluginLocator, group: str, member: str, ban_seconds: float) -> None:
     """Ask before a member is evicted; an id that no member has takes nothing from anybody."""
-    if member in locator.group_membership(group, BYTES).membership_list():
+    if member in member_ids(locator, group):
         confirm(
             f"Let {member!r} leave {group!r}, and ban it for {ban_seconds:g} s?",
             otherwise="this needs --yes",
@@ -207,7 +216,7 @@ def list_bans(choice: StoreChoice, group: str, *, output: Output) -> None:
     check_group(group)
     with choice.open() as locator:
         bans = read_bans(locator, group)
-        members = locator.group_membership(group, BYTES).membership_list()
+        members = member_ids(locator, group)
     _print_members([BannedMember(group, ban.id, ban.id in members, ban) for ban in bans], output)
 
 

@@ -33,7 +33,8 @@ class BannedMember(NamedTuple):
     Attributes:
         group: The group.
         id: The id.
-        is_member: Whether a member had that id, just before. It may not have left yet.
+        is_member: Whether a member had that id, just before, also one whose record cannot be read.
+            It may not have left yet.
         ban: Its ban, which may be over by now; None: it has none.
     """
 
@@ -68,6 +69,16 @@ def scan_bans(scan: StoreScan, unreadable: list[Rejected]) -> dict[str, Sequence
     found = decoded_records(scan, NAMESPACE, decode_bans, unreadable)
     present = {group: one.in_effect(time.time()) for group, one in found}
     return {group: one for group, one in present.items() if one and not group.startswith(INTERNAL)}
+
+
+def member_ids(locator: PluginLocator, group: str) -> frozenset[str]:
+    """Return the ids that are taken in *group*, those with records that cannot be read included.
+
+    Raises:
+        UnavailableError: The store did not answer in time.
+    """
+    members = locator.group_membership(group, BYTES).membership()
+    return members.unreadable.union(members)
 
 
 def check_group(group: str) -> None:
@@ -169,4 +180,4 @@ def _record(locator: PluginLocator, group: str) -> OperatorRecord[Bans]:
 
 
 def _is_member(locator: PluginLocator, group: str, member_id: str) -> bool:
-    return member_id in locator.group_membership(group, BYTES).membership_list()
+    return member_id in member_ids(locator, group)

@@ -1,5 +1,8 @@
 """The commands that keep members out: `kip30 group evict`, `group admit`; and who shows bans."""
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from kip30 import PluginLocator
@@ -110,6 +113,25 @@ def test_an_id_that_no_member_has_is_banned_and_the_nearest_is_named(shell: Shel
     assert late.returncode == Status.REFUSED
     assert b"'hosr-1' is banned until 2" in late.stderr
     assert b"`kip30 group admit GROUP ID` lifts the ban" in late.stderr
+
+
+def test_a_member_whose_record_cannot_be_read_is_a_member(shell: Shell) -> None:
+    """As that of a later version; its program obeys, and is to be asked about."""
+    with PluginLocator().startup(str(shell.properties)) as locator:
+        for member in ("m1", "m2"):
+            locator.group_membership("g").join(member, "")
+        with closing(sqlite3.connect(shell.folder / "store" / "kip30.db")) as database, database:
+            database.execute("UPDATE member SET data = 5 WHERE id = ?", (b"m1",))
+        listed = shell("group", "list", "g")
+        assert (listed.exit_code, listed.stdout) == (Status.OK, "m2\t\n")
+        assert listed.stderr == "kip30: m1 is left out: its record cannot be read\n"
+        refused = shell("group", "evict", "g", "m1")
+        assert refused.exit_code == Status.USAGE
+        assert "needs --yes" in refused.stderr
+        evicted = shell("group", "evict", "g", "m1", "--yes")
+        assert (evicted.exit_code, evicted.stderr) == (Status.OK, "")
+        (found,) = shell.json("group", "bans", "g")
+        assert found["is_member"]
 
 
 def test_an_id_that_is_not_banned_can_be_admitted(shell: Shell) -> None:
