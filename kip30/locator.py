@@ -208,10 +208,10 @@ class PluginLocator(Closeable):
 
         Terms end locally at once, and are released in the store when the work under them has let
         go: see `LeaderElection.resign`. Returns when everything is gone, by the operation timeout;
-        if work continues, a thread releases them later, or the leases end. Idempotent, even without
-        a startup. Pending futures end with `ClosedError`, or with `OutcomeUnknownError` if they are
-        those of writes that were sent; listeners are no longer called. A closed locator
-        cannot be started, even if it never was before.
+        if work continues, or Ctrl-C interrupts this meanwhile, a thread releases them later, or the
+        leases end. Idempotent, even without a startup. Pending futures end with `ClosedError`, or
+        with `OutcomeUnknownError` if they are those of writes that were sent; listeners are no
+        longer called. A closed locator cannot be started, even if it never was before.
         """
         self._closed = True
         if self._store is not None:

@@ -307,11 +307,13 @@ class OpenStore:
             first, self._is_closing = not self._is_closing, True
         if first:
             self._process_end.cancel()
-            self._disconnect_when_free()
-            # Last: a thread that a signal has stopped may hold the lock of a handler of the log.
-            self.terms.close()
-            if self.metrics is not None:
-                self.metrics.exported.end()
+            try:
+                self._disconnect_when_free()
+            finally:
+                # Last: a thread that a signal stopped may hold the lock of a handler of the log.
+                self.terms.close()
+                if self.metrics is not None:
+                    self.metrics.exported.end()
         elif not self.dispatcher.owns_this_thread():
             self._gone.wait(self._patience)
 
@@ -342,11 +344,18 @@ class OpenStore:
             )
 
     def _disconnect_when_free(self) -> None:
-        if self.work.wait(self.context.operation_timeout_seconds):
-            self._disconnect()
-        else:
-            name = "kip30-let-go"
-            start_eventually(threading.Thread(target=self._disconnect_late, name=name, daemon=True))
+        is_free = False
+        try:
+            is_free = self.work.wait(self.context.operation_timeout_seconds)
+        finally:  # also after Ctrl-C: nothing else would end the session, which is being renewed
+            if is_free:
+                self._disconnect()
+            else:
+                self._disconnect_on_thread()
+
+    def _disconnect_on_thread(self) -> None:
+        name = "kip30-let-go"
+        start_eventually(threading.Thread(target=self._disconnect_late, name=name, daemon=True))
 
     def _disconnect_late(self) -> None:
         try:
@@ -355,8 +364,8 @@ class OpenStore:
             self._disconnect()
 
     def _disconnect(self) -> None:
-        wait(list(self._last_writes), _LAST_WRITE_SECONDS)
         end_all(
+            lambda: wait(list(self._last_writes), _LAST_WRITE_SECONDS),
             self.backend.close,
             lambda: self.dispatcher.close(self._patience),
             self.callbacks.close,

@@ -226,3 +226,24 @@ def test_a_resource_that_fails_to_close_leaves_no_other_open(client: PluginLocat
     with pytest.raises(ClosedError):
         client.backend.storage.read(()).result()
     assert not [one for one in threading.enumerate() if one.name.startswith("kip30-worker")]
+
+
+@pytest.mark.parametrize(
+    "wait", ["kip30.runtime.term_work.WorkInProgress.wait", "kip30.runtime.open_store.wait"]
+)
+def test_a_close_that_is_interrupted_gives_everything_back(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, wait: str
+) -> None:
+    """Otherwise the session would be renewed, and its service be held, as long as the process."""
+    client, election = open_client(), open_client().leader_election("s")
+    client.leader_election("s").nominate("a", "")
+
+    def interrupt(*_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wait, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        client.close()
+    with election.lead("b", "", timeout_seconds=20):
+        client.close()
