@@ -367,7 +367,10 @@ class MemberLifecycle:
                 self._callbacks.rejoined(member)
         if is_joined:
             self._watch.member_began()
-        if not is_joined:  # left or closed while the claim was under way
+            # Since the grant their events may have found no member to end.
+            if self._watch.shows_loss_of(claim) or self._bans.ban_of(self._id) is not None:
+                self._incarnations.wake()
+        else:  # left or closed while the claim was under way
             member.end(self._phases.phase.value)
         return member
 

@@ -26,9 +26,11 @@ from kip30 import (
 )
 from kip30.aio import AsyncMember, AsyncPluginLocator
 from kip30.driver.kit.futures import failed
+from kip30.driver.lease import Lease
 from kip30.driver.records import Target
 from kip30.operations import admit, evict, read_bans
 from kip30.runtime.bans import MOST, NAMESPACE, Ban, Bans, bans_key, decode_bans, encode_bans
+from kip30.runtime.member_lifecycle import MemberLifecycle
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.driver_faults import wrap
 from kip30_conformance.polling import eventually, throughout, time_scale
@@ -96,6 +98,31 @@ def test_an_update_while_banned_is_shown_after_the_ban(open_client: OpenClient) 
         group.update("m", "new")
     admit(operator, "g", "m")
     eventually(lambda: operator.group_membership("g").membership() == {"m": "new"})
+
+
+def test_a_ban_that_is_seen_before_the_membership_begins_is_not_missed(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes after the look at the bans, and its event finds no member to end."""
+    looks, look = list[Ban | None](), MemberLifecycle._watch_incarnation
+
+    def noted_look(lifecycle: MemberLifecycle) -> None:
+        ban = lifecycle._bans.ban_of("m")
+        look(lifecycle)
+        looks.append(ban)
+
+    monkeypatch.setattr(MemberLifecycle, "_watch_incarnation", noted_look)
+    # Otherwise the watch of its own record wakes the member soon.
+    client = open_client(**OBEYS, **{"plugin.session.timeout.ms": 60_000})
+    operator = open_client()
+
+    def ban(_lease: Lease) -> None:
+        evict(operator, "g", "m", ban_seconds=DAY_SECONDS)
+        eventually(lambda: looks and looks[-1])
+
+    monkeypatch.setattr(client._open().sessions, "adopt", ban)
+    member = client.group_membership("g").join("m", "x")
+    assert member.lost.wait(PATIENCE * time_scale())
 
 
 def test_a_ban_that_is_replaced_keeps_the_member_out(open_client: OpenClient) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from kip30 import Member, PluginLocator, UnavailableError
-from kip30.driver.records import Kind, Target
+from kip30.driver.lease import Lease
+from kip30.driver.records import Kind, Snapshot, Target
+from kip30.runtime.member_lifecycle import MemberLifecycle
 from kip30.runtime.own_record_watch import OwnRecordWatch
 from kip30_conformance.polling import eventually, throughout, time_scale
 
@@ -67,6 +69,37 @@ def test_a_removed_member_is_lost_and_joins_again(
     assert [name for name, _ in events] == ["lost", "rejoined"] * 3
     assert events[0][1] is first
     assert not first.is_valid()
+
+
+def test_a_removal_that_is_seen_before_its_incarnation_begins_is_not_missed(
+    open_client: OpenClient, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its event finds no incarnation to end."""
+    looks, rejoined = list[Snapshot | None](), list[Member]()
+    look = MemberLifecycle._watch_incarnation
+
+    def noted_look(lifecycle: MemberLifecycle) -> None:
+        feed = lifecycle._watch._feed
+        latest = None if feed is None else feed.latest
+        look(lifecycle)
+        looks.append(latest)
+
+    monkeypatch.setattr(MemberLifecycle, "_watch_incarnation", noted_look)
+    client = open_client(**{"plugin.session.timeout.ms": 60_000})
+    group, sessions = client.group_membership("g"), client._open().sessions
+    group.join("m", "x", on_rejoined=rejoined.append)
+    eventually(lambda: watched(client), within=60)
+
+    def remove(_lease: Lease) -> None:
+        monkeypatch.undo()
+        eventually(lambda: looks[-1] and looks[-1].entries)
+        operator.remove()
+        eventually(lambda: looks[-1] and not looks[-1].entries)
+
+    monkeypatch.setattr(sessions, "adopt", remove)
+    operator.remove()
+    eventually(lambda: len(rejoined) == 2)
+    assert group.membership() == {"m": "x"}
 
 
 def _has(events: Sized, number: int) -> bool:
