@@ -249,6 +249,7 @@ class Campaign:
         begun = self._now()
         try:
             self._directives.update(self._watch.latest())
+            self._directives.forget_vetoes()
             self._end_lost_terms()
             self._request_step_downs()
             self._end_kept()

@@ -37,7 +37,7 @@ class DirectiveRules:
         self._seen_at = -math.inf
         self._holds_until = -math.inf
         self._fulfilled: TermId | None = None
-        # The candidates that were kept from leading when they were judged last.
+        # The candidates that were kept from leading when they were judged last, and not forgotten.
         self._vetoed = set[str]()
 
     def note(self, directives: Directives, latest: Snapshot | None, now: float) -> None:
@@ -97,6 +97,10 @@ class DirectiveRules:
     def holds(self, now: float, time_of_day: float) -> bool:
         """Return whether a step-down holds the service."""
         return self._holding(now, time_of_day) is not None
+
+    def forget_vetoes(self) -> None:
+        """Let nothing be due for candidates that are not judged again: some may have resigned."""
+        self._vetoed.clear()
 
     def due(self, now: float, time_of_day: float) -> float:
         """Return when a candidate may lead although nothing changes; infinite if never.

@@ -136,6 +136,11 @@ class DirectiveWatch:
         with self._lock:
             return self._rules.step_down_of(claim, self._now(), time.time())
 
+    def forget_vetoes(self) -> None:
+        """Let nothing be due for candidates that are not judged again: some may have resigned."""
+        with self._lock:
+            self._rules.forget_vetoes()
+
     def due(self) -> float:
         """Return when a candidate may lead although nothing changes; infinite if never."""
         if self._target is None:

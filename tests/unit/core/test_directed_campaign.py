@@ -15,7 +15,13 @@ from kip30 import BYTES, AuthenticationError, Leadership, NotElectedError, Plugi
 from kip30.aio import AsyncPluginLocator
 from kip30.driver.kit.futures import failed
 from kip30.driver.records import Target
-from kip30.operations import pause_service, resume_service, step_down_leader
+from kip30.operations import (
+    pause_service,
+    read_directives,
+    resume_service,
+    step_down_leader,
+)
+from kip30.runtime.campaign import Campaign
 from kip30.runtime.directives import (
     NAMESPACE,
     Directives,
@@ -177,6 +183,30 @@ def test_a_candidate_under_a_pause_is_told_that_it_does_not_lead(open_client: Op
         raise AssertionError
     assert not election.nominate("a", "")
     assert election.wait_elected("a", 0.1) is None
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_nothing_is_due_for_a_candidate_that_resigned_under_a_pause(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, *, is_idle: bool
+) -> None:
+    """After such a pause its campaign looked twenty times a second."""
+    steps, step = list[Campaign](), Campaign._step
+
+    def noted_step(campaign: Campaign) -> None:
+        steps.append(campaign)
+        step(campaign)
+
+    monkeypatch.setattr(Campaign, "_step", noted_step)
+    client, other = open_client(**OBEYS), open_client()
+    pause_service(other, "s", seconds=2.0)
+    election = client.leader_election("s")
+    assert not election.nominate("a", "")
+    election.resign("a")
+    eventually(lambda: not read_directives(other, "s").is_paused())
+    if not is_idle:
+        assert election.nominate("b", "")
+    before = len(steps)
+    throughout(lambda: len(steps) < before + 20, seconds=5.0)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
