@@ -114,6 +114,8 @@ class MemberLifecycle:
         # who closes it sees this.
         self._kept: TermWork | None = None
         self._kept_until = math.inf
+        # When a ban is looked at again, on the lease clock. Written by the task.
+        self._next_look = -math.inf
         # Whether the claim was released with those of other members. Written by `released`.
         self._is_released = False
         self._retry = Retry(store.context.clock)
@@ -494,13 +496,22 @@ class MemberLifecycle:
         ban = self._bans.ban_of(self._id)
         if ban is not None:
             self._claims.give_back_shown()
-            self._task.wake_at(self._bans.next_look(ban))
+            self._look_again_at(self._bans.next_look(ban))
             return
         try:
             self._claim(self._phases.newest(), is_rejoin=True)
         except MemberExistsError as error:
             self._check_is_evicted(error)
             raise
+
+    def _look_again_at(self, moment: float) -> None:
+        """Look at a ban again at *moment*, unless that is to be done before.
+
+        Each look sets the timer of the next one. So a timer for each `update` would never end.
+        """
+        if not self._now() < self._next_look <= moment:
+            self._next_look = moment
+            self._task.wake_at(moment)
 
     def _check_is_evicted(self, error: MemberExistsError) -> None:
         """Return if another client has the id, which was refused with *error*.

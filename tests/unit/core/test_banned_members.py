@@ -125,6 +125,20 @@ def test_a_ban_that_is_seen_before_the_membership_begins_is_not_missed(
     assert member.lost.wait(PATIENCE * time_scale())
 
 
+def test_updates_while_banned_leave_few_timers(open_client: OpenClient) -> None:
+    """Each timer leads to the next one until the ban is over, which may take a year."""
+    client, operator = open_client(**OBEYS, **{"plugin.operation.timeout.ms": 100}), open_client()
+    group = client.group_membership("g")
+    group.join("m", "data")
+    banned(operator, group)
+    for number in range(20):
+        with pytest.raises(OutcomeUnknownError, match="is banned until"):
+            group.update("m", f"data {number}")
+    timers = client._open().dispatcher._timers
+    names = [task.name for *_, task in list(timers)]
+    assert names.count("member 'm'") < 5
+
+
 def test_a_ban_that_is_replaced_keeps_the_member_out(open_client: OpenClient) -> None:
     client, operator = open_client(**OBEYS), open_client()
     group = client.group_membership("g")
