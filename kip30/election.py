@@ -182,10 +182,12 @@ class LeaderElection(Handle, Generic[T]):
         candidacy = self._candidacy(
             candidate, data, step_down_seconds=step_down_seconds, priority=priority
         )
-        patience = self._store.context.operation_timeout_seconds
-        first_try = first_try_seconds(timeout_seconds, patience)
-        self._campaign.add(candidacy, alone=True)
+        seconds = self._store.context.operation_timeout_seconds
+        first_try = first_try_seconds(timeout_seconds, seconds)
+        patience = 0.0  # it may be refused, or Ctrl-C come before it is known to be nominated
         try:
+            self._campaign.add(candidacy, alone=True)
+            patience = seconds
             self._tried(candidacy, first_try)
             leadership = self.wait_elected(candidate, timeout_seconds)
             if leadership is None:

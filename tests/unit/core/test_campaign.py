@@ -24,6 +24,7 @@ from kip30.driver.clock import ManualClock
 from kip30.driver.records import new_nonce
 from kip30.election import LeaderElection
 from kip30.runtime import campaign
+from kip30.runtime.campaign import Campaign
 from kip30.runtime.candidacy import Candidacy, Leadership
 from kip30.runtime.candidate_line import CandidateLine
 from kip30.runtime.late_claims import LateClaims
@@ -419,6 +420,23 @@ def test_a_context_manager_leads_and_resigns(open_client: OpenClient) -> None:
     with pytest.raises(FencedError):
         first.storage().update("k", "w", fence=leadership)
     assert second.leader_election("s").get_leader() is None
+
+
+def test_an_interrupt_as_a_leader_is_nominated_leaves_no_candidate(
+    client: PluginLocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else knows of it: it would lead as long as the process, and no block would run."""
+    election, add = client.leader_election("s"), Campaign.add
+
+    def interrupted(nominating: Campaign, candidacy: Candidacy, *, alone: bool) -> None:
+        add(nominating, candidacy, alone=alone)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Campaign, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt), election.lead("a", ""):
+        raise AssertionError
+    assert election.candidates() == {}
+    eventually(lambda: election.get_leader() is None)
 
 
 def test_a_frozen_claim_does_not_hold_up_nominate(client: PluginLocator) -> None:
