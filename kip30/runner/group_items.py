@@ -46,7 +46,7 @@ class _ItemHandover(Handover[GroupItem]):
         self._free: set[Item] = set()
         # The same as a heap.
         self._order: list[Item] = []
-        # The items that were revoked, as long as the runner has them.
+        # The items that were revoked or lost, as long as this waits for the runner to give them up.
         self._awaited: set[Item] = set()
         # The member that calls; written once, before it is started.
         self.member: ListMember | None = None
@@ -76,13 +76,18 @@ class _ItemHandover(Handover[GroupItem]):
                 self._changed.wait()
 
     def on_lost(self, items: Sequence[Item]) -> None:
-        """Note that *items* have ended; the runner's guards do the rest."""
+        """Return when no process works on *items*, which are lost, or at their deadline."""
         gone = set(items)
         with self._changed:
             self._withdraw(gone)
-            for item in self._held.keys() & gone:
-                self._held[item].lost.set()
+            lost = [self._held[item] for item in self._held.keys() & gone]
+            self._awaited = {one.item for one in lost}
+            for one in lost:
+                one.lost.set()
                 self._notify()
+            until = max((one.known_deadline for one in lost), default=0.0)
+            self._await_end(lambda: bool(self._awaited), until)
+            self._awaited = set()
 
     # -- the runner's thread
 

@@ -19,6 +19,7 @@ from kip30.coordinator import (
     PartitionCoordinator,
     RebalanceListener,
 )
+from kip30.driver.clock import SystemClock
 from kip30.driver.closeable import Closeable
 from kip30.errors import (
     AuthenticationError,
@@ -46,6 +47,8 @@ _REFRESH_SECONDS = 300.0
 _LOOK_SECONDS = 0.01
 _OF_THE_STORE = (AuthenticationError, OutcomeUnknownError, StoreError, UnavailableError)
 """Errors of a poll that tell why there is no share; the poll is retried after all of them."""
+_CLOCK = SystemClock()
+"""The one by which shares end."""
 
 S = TypeVar("S", bound="GroupShare")
 
@@ -135,6 +138,8 @@ class GroupShare:
     Attributes:
         lost: Set once it is known to have ended, which is final.
         wanted_back: Set once the group waits for it.
+        known_deadline: The latest deadline that the runner can know: its guard ends the command by
+            then, even if the share is lost before.
     """
 
     def __init__(self, member: "ListMember", items: Sequence[str], generation: int) -> None:
@@ -148,6 +153,7 @@ class GroupShare:
         self.timeout_seconds: float = member.session_timeout_seconds
         self.lost: threading.Event = threading.Event()
         self.wanted_back: threading.Event = threading.Event()
+        self.known_deadline: float = member.deadline
         self._coordinator = member
 
     @property
@@ -156,7 +162,10 @@ class GroupShare:
         # Read before the look at `lost`, which is set before the member has another share: the
         # deadline of that one must not be taken for this one's.
         deadline = self._coordinator.deadline
-        return 0.0 if self.lost.is_set() else max(0.0, deadline)
+        if self.lost.is_set():
+            return 0.0
+        self.known_deadline = max(self.known_deadline, deadline)
+        return max(0.0, deadline)
 
     def is_valid(self) -> bool:
         """Return whether no other member can have an item of it yet; once false, it stays false."""
@@ -227,6 +236,15 @@ class Handover(ABC, Generic[S]):
         """Return whether the runner has nothing, and there is nothing to hand out."""
         with self._changed:
             return not (self._has_any() or self.ready())
+
+    def _await_end(self, is_held: Callable[[], bool], until: float) -> None:
+        """Wait while *is_held*, or until the clock shows *until*. Called with the lock.
+
+        A share may be lost before its deadline, as when another process takes the instance. The
+        member must not leave, nor say that it has nothing, while a process works on it.
+        """
+        while is_held() and not self._is_closed and (left := until - _CLOCK.now()) > 0:
+            _CLOCK.wait(self._changed, left)
 
     def close(self) -> None:
         """Stop waiting for the runner: it has ended."""

@@ -48,12 +48,14 @@ class _ShareHandover(Handover[GroupShare]):
                 self._changed.wait()
 
     def lose(self) -> None:
-        """Note that the share has ended; the runner's guard does the rest."""
+        """Return when no process works on the share, which is lost, or at its deadline."""
         self.put((), _NONE)
         with self._changed:
-            if self._held is not None:
-                self._held.lost.set()
+            held = self._held
+            if held is not None:
+                held.lost.set()
                 self._notify()
+                self._await_end(lambda: self._held is held, held.known_deadline)
 
     @override
     def give_up(self, share: object) -> None:

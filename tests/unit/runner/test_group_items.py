@@ -107,6 +107,7 @@ class StubMember:
 
     history = member_id = "m"
     session_timeout_seconds = 1.0
+    deadline = 0.0
     failure = None
     work = WorkList(
         group="g",
