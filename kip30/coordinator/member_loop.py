@@ -345,8 +345,8 @@ class MemberLoop:
         self._share_changed()
 
     def _read_group(self, _step: steps.ReadGroup) -> None:
-        members = self._requests.read_group().members
-        self._share.note(lambda facts: facts.read_group(members))
+        _, members, unreadable = self._requests.read_group()
+        self._share.note(lambda facts: facts.read_group(members, unreadable=unreadable))
 
     def _claim(self, _step: steps.ClaimInstance) -> None:
         version = self._requests.claim_instance()

@@ -17,6 +17,10 @@ Decided here:
   again: the store came back empty, or the group was deleted. Only the id of another member in that
   key, or an empty one, ends it. Of two processes that both find the key gone, the one that claims
   last keeps the instance.
+* A record that cannot be read may be of the predecessor for which a static member waits. So it
+  waits for that, too, but no longer than for one rebalance timeout after its claim: by then the
+  deadline of its predecessor has passed, because no reading that is sent after the claim confirms
+  that share.
 * ``on_join_prepare`` is called once between two shares, as Kafka does it, also if several rounds
   pass in which the member is left out.
 """
@@ -149,10 +153,12 @@ def _enter(facts: MemberFacts) -> MemberStep:
         if any(one.record.protocol_type == kind for one in others):
             mine = profile.protocol_type
             return EndMember(GroupError(f"the protocol type {mine!r} is not the group's, {kind!r}"))
-    if profile.wait_for_predecessor and any(
-        one.record.instance == profile.instance for one in others
-    ):
-        return WaitForChange()
+    if profile.wait_for_predecessor:
+        if any(one.record.instance == profile.instance for one in others):
+            return WaitForChange()
+        until = facts.claimed_at + profile.rebalance_timeout_seconds
+        if facts.unreadable - {profile.member_id} and facts.now < until:
+            return WaitForChange(until)
     if profile.is_static:
         return _collect(facts) or JoinGroup(_record(facts, joined=0))
     return _prepare(facts) or JoinGroup(_record(facts, joined=generation + 1))

@@ -5,6 +5,7 @@ them. A field holds the acknowledged value, unless it says otherwise.
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -103,6 +104,7 @@ class MemberFacts:
         own: The generation that was taken up, and not lost since.
         lookup: The content of the newest part that was read.
         group: All members, as a reading of this member shows them; None if it has none.
+        unreadable: The ids of the records that this reading could not read.
         rejoin_wanted: Whether the application has asked for a round.
     """
 
@@ -123,6 +125,7 @@ class MemberFacts:
     own: OwnGeneration | None = None
     lookup: Lookup | None = None
     group: tuple[PresentMember, ...] | None = None
+    unreadable: frozenset[str] = frozenset()
     rejoin_wanted: bool = False
 
     @property
@@ -163,9 +166,11 @@ class MemberFacts:
         """Note that the state must be read again."""
         return replace(self, reading=None)
 
-    def read_group(self, members: tuple[PresentMember, ...] | None) -> "MemberFacts":
+    def read_group(
+        self, members: tuple[PresentMember, ...] | None, *, unreadable: Collection[str] = ()
+    ) -> "MemberFacts":
         """Note the members of the group; None if they may have changed."""
-        return replace(self, group=members)
+        return replace(self, group=members, unreadable=frozenset(unreadable))
 
     def claimed(self, version: Version) -> "MemberFacts":
         """Note that the key of the instance is this member's, at *version*."""

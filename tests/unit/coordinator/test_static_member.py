@@ -119,6 +119,20 @@ def test_it_waits_for_its_predecessor_if_it_is_to() -> None:
     assert member_next(facts.read_group((member("b"),))) == CollectMetadata()
 
 
+def test_it_waits_for_a_record_that_cannot_be_read_and_may_be_its_predecessors() -> None:
+    waiting = replace(STATIC, profile=profile(instance="k", wait_for_predecessor=True))
+    facts = knowing(waiting, state(4))
+    until = facts.claimed_at + facts.profile.rebalance_timeout_seconds
+    assert facts.now < until
+    hidden = facts.read_group((member("b"),), unreadable={"former"})
+    assert member_next(hidden) == WaitForChange(until)
+    # Its own, of a lost session: nothing works on that.
+    own = facts.read_group((), unreadable={facts.profile.member_id})
+    assert member_next(own) == CollectMetadata()
+    assert member_next(hidden.at(until)) == CollectMetadata()
+    assert member_next(hidden.read_group(())) == CollectMetadata()
+
+
 @pytest.mark.case("K39")
 def test_a_replaced_member_ends() -> None:
     step = member_next(STATIC.read(reading(state(4), holder="b")))
