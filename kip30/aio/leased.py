@@ -64,6 +64,11 @@ class AsyncLeaseBound(Generic[H]):
         return self._held.deadline
 
     @property
+    def held_until(self) -> float:
+        """When it is released in the store even if work still goes on, on the lease's clock."""
+        return self._held.held_until
+
+    @property
     def ending_reason(self) -> str:
         """Reason why this has ended; while it holds, why it will if it is not renewed."""
         return self._held.ending_reason
@@ -169,6 +174,21 @@ class AsyncLeadership(AsyncLeaseBound[Leadership]):
     def since(self) -> float:
         """When this client learned of its election, in seconds since 1970; see `Leadership`."""
         return self._held.since
+
+    @property
+    def step_down_reason(self) -> str:
+        """The operator who has ended it, in words; empty before that."""
+        return self._held.step_down_reason
+
+    @property
+    def steps_down_at(self) -> float:
+        """When it ends by that, in seconds on the lease's clock; else infinite."""
+        return self._held.steps_down_at
+
+    @property
+    def kept_until(self) -> float:
+        """When it can be released in the store at the earliest; see `Leadership`."""
+        return self._held.kept_until
 
 
 class AsyncMember(AsyncLeaseBound[Member]):

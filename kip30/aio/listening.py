@@ -21,6 +21,7 @@ from kip30.aio.bridge import Bridge
 from kip30.driver.kit.futures import succeed
 from kip30.errors import Kip30Error, OutcomeUnknownError, UnavailableError
 from kip30.runtime.dispatcher import Suspended
+from kip30.runtime.future_callbacks import check_callback
 from kip30.runtime.term_work import TermWork, ThreadOrTask, running_work
 
 E = TypeVar("E")
@@ -139,7 +140,12 @@ class Listeners:
         register: Callable[[Callable[[E], object]], object],
         unregister: Callable[[Callable[[E], object]], object],
     ) -> None:
-        """Let *register* register *function* unless that was done; after an error it is not."""
+        """Let *register* register *function* unless that was done; after an error it is not.
+
+        Raises:
+            UsageError: *function* cannot be called, or cannot be hashed.
+        """
+        check_callback(function)
         await self.bridge.begin()
         while (present := self._kept.get((place, function))) is not None:
             if await self._is_registered(present):
@@ -167,7 +173,11 @@ class Listeners:
         """Start no call of *function* from now on; do nothing if it is not there.
 
         If it was not added here, but through other handles of the locator, it is removed there.
+
+        Raises:
+            UsageError: *function* could not have been added.
         """
+        check_callback(function)
         if self.closed or self.bridge.closed:
             return
         homes = [self] if (place, function) in self._kept else self.bridge.homes

@@ -12,7 +12,7 @@ from kip30.aio.listening import AsyncListener, Listeners
 from kip30.aio.membership import AsyncGroupMembership, MembershipRequests
 from kip30.aio.storage import AsyncStorage, StorageRequests
 from kip30.aio.workers import on_own_thread
-from kip30.codecs import STR, Codec
+from kip30.codecs import STR, Codec, check_codec
 from kip30.driver import Backend
 from kip30.driver.clock import Clock
 from kip30.errors import LifecycleError
@@ -32,15 +32,19 @@ class _Locator(PluginLocator):
         return self._open()
 
     def storage_requests(self, codec: Codec[T]) -> StorageRequests[T]:
+        check_codec(codec)
         return StorageRequests(self._open(), codec, self._connection_owner)
 
     def listener_requests(self, codec: Codec[T]) -> ListenerRequests[T]:
+        check_codec(codec)
         return ListenerRequests(self._open(), codec, self._connection_owner)
 
     def membership_requests(self, group: str, codec: Codec[T]) -> MembershipRequests[T]:
+        check_codec(codec)
         return MembershipRequests(self._open(), group, codec, self._connection_owner)
 
     def election_requests(self, service: str, codec: Codec[T]) -> ElectionRequests[T]:
+        check_codec(codec)
         return ElectionRequests(self._open(), service, codec, self._connection_owner)
 
 

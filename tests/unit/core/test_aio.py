@@ -1,6 +1,8 @@
 import asyncio
 import doctest
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +52,37 @@ def test_storage(tmp_path: Path) -> None:
             assert await storage.list("n") == ("n/a", "n/c")
             many = await asyncio.gather(*(storage.fetch("n/a") for _ in range(200)))
             assert many == [[3]] * 200
+
+    asyncio.run(main())
+
+
+def test_a_codec_or_listener_that_is_none_is_refused(tmp_path: Path) -> None:
+    """As the classes for threads refuse it; nothing would notice it before an event comes."""
+    none: Any = 5
+    unhashable: Any = type("Unhashable", (), {"__hash__": None, "__call__": print})()
+
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            for handle in (
+                locator.storage,
+                locator.listener_registry,
+                partial(locator.group_membership, "g"),
+                partial(locator.leader_election, "s"),
+            ):
+                with pytest.raises(UsageError, match="codec must be"):
+                    handle(none)
+            registry, group = locator.listener_registry(), locator.group_membership("g")
+            for refused in (none, unhashable):
+                for call in (
+                    group.add_listener,
+                    group.remove_listener,
+                    locator.leader_election("s").add_listener,
+                    locator.add_session_listener,
+                    locator.remove_session_listener,
+                    partial(registry.add_value_change_listener, "k"),
+                ):
+                    with pytest.raises(UsageError, match="a listener must be"):
+                        await call(refused)
 
     asyncio.run(main())
 
