@@ -37,9 +37,11 @@ class Wakeup:
 
     def clear(self) -> None:
         """Unset it. Only the one thread that waits for it may do that."""
-        self._is_set = False
+        # In this order, or a byte that `set` writes meanwhile is taken, and it counts as set: then
+        # no later `set` wakes. The caller has yet to look for what one of now announces.
         while _taken(self._reader):
             pass
+        self._is_set = False
 
     def wait(self, seconds: float, *others: "Wakeup") -> None:
         """Wait until it or one of *others* is set, but not for more than *seconds*."""

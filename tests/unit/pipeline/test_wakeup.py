@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from kip30.pipeline.run import wakeup
 from kip30.pipeline.run.wakeup import Wakeup, set_by_interrupt
 from kip30_conformance.process_resources import expect_no_more_than, resources_held
 
@@ -34,6 +35,29 @@ def test_any_of_two_wakes() -> None:
     begun = time.monotonic()
     stop.wait(0.05, news)
     assert time.monotonic() - begun >= 0.05
+
+
+def test_news_that_come_while_it_is_cleared_leave_it_able_to_wake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    news, comes = Wakeup(), iter([True])
+    taken = wakeup._taken  # between its calls another thread may run
+
+    def and_news_come(reader: int) -> bytes:
+        found = taken(reader)
+        if next(comes, False):
+            news.set()
+        return found
+
+    news.set()
+    with monkeypatch.context() as patched:
+        patched.setattr(wakeup, "_taken", and_news_come)
+        news.clear()
+    news.set()
+    waiting = threading.Thread(target=news.wait, args=[LONG], daemon=True)
+    waiting.start()
+    waiting.join(LONG / 2)
+    assert not waiting.is_alive()
 
 
 def test_nothing_stays_open() -> None:
