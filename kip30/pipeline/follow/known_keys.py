@@ -26,10 +26,8 @@ WHERE known.stamp IS NOT page.stamp ORDER BY page.number
 """
 _FIRST_REJECTED = "SELECT key, reason FROM rejected ORDER BY key LIMIT ?"
 _HIDDEN = "INSERT OR IGNORE INTO scan.seen VALUES (?)"
-_BELOW = """
-INSERT OR IGNORE INTO scan.seen
-SELECT key FROM known WHERE key >= ?1 AND substr(key, 1, length(?1)) = ?1
-"""
+_FROM = "INSERT OR IGNORE INTO scan.seen SELECT key FROM known WHERE key >= ?"
+_BETWEEN = f"{_FROM} AND key < ?"
 _UNSEEN = """
 SELECT key FROM known WHERE key > ? AND NOT EXISTS
 (SELECT 1 FROM scan.seen WHERE scan.seen.key = known.key) ORDER BY key LIMIT ?
@@ -163,7 +161,7 @@ class KnownKeys:
                 if one.record is not None:
                     self._database.execute(_HIDDEN, (one.record,))
                 if one.prefix is not None:
-                    self._database.execute(_BELOW, (one.prefix,))
+                    self._hide_below(one.prefix)
 
     def count_rejected(self) -> int:
         """Count the records that could not be read."""
@@ -186,6 +184,14 @@ class KnownKeys:
                 yield key
             last = found[-1][0]
 
+    def _hide_below(self, prefix: bytes) -> None:
+        # By both ends: the file is large, and there may be as many prefixes as keys.
+        end = _end_of(prefix)
+        if end:
+            self._database.execute(_BETWEEN, (prefix, end))
+        else:
+            self._database.execute(_FROM, (prefix,))
+
     def _put(self, states: Iterable[Known]) -> None:
         self._database.executemany("INSERT OR REPLACE INTO known VALUES (?, ?)", states)
 
@@ -193,3 +199,9 @@ class KnownKeys:
         self._database.execute("DELETE FROM applied")
         self._database.execute("INSERT INTO applied VALUES (?)", (segment,))
         self.segment = segment
+
+
+def _end_of(prefix: bytes) -> bytes:
+    """Return what is after all keys that begin with *prefix*, and before others; empty: nothing."""
+    rest = prefix.rstrip(b"\xff")
+    return rest[:-1] + bytes([rest[-1] + 1]) if rest else b""

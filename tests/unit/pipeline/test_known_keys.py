@@ -109,3 +109,33 @@ def test_each_part_of_a_version_makes_a_difference() -> None:
         stamp(1, 23, 3),
     ]
     assert len(set(stamps)) == len(stamps)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "hidden"),
+    [
+        (b"a\xff", [b"a\xff", b"a\xff/1", b"a\xff\xff"]),
+        (b"a\xff\xff", [b"a\xff\xff"]),
+        (b"\xff", [b"\xff", b"\xff\xff/1"]),
+        (b"\xff\xff", [b"\xff\xff/1"]),
+    ],
+)
+def test_a_prefix_of_any_bytes_hides_the_keys_below_it(
+    known: KnownKeys, prefix: bytes, hidden: list[bytes]
+) -> None:
+    keys = [b"a", b"a\xff", b"a\xff/1", b"a\xff\xff", b"b", b"\xff", b"\xff\xff/1"]
+    known.fill(Known(key, "1") for key in keys)
+    known.begin_scan()
+    known.hide([Rejected(b"/x", "hidden", None, prefix)])
+    assert list(known.unseen()) == [key for key in keys if key not in hidden]
+
+
+def test_a_rejected_record_takes_no_look_at_keys_elsewhere(known: KnownKeys) -> None:
+    known.fill(Known(b"%05d" % number, "1") for number in range(25_000))
+    known.begin_scan()
+    steps: list[bool] = []
+    known._database.set_progress_handler(lambda: steps.append(True), 1_000)
+    known.hide([Rejected(b"/x", "hidden", None, b"%05d" % 7)])
+    known._database.set_progress_handler(None, 0)
+    assert steps == []
+    assert known.count_unseen() == 24_999
