@@ -32,7 +32,13 @@ from kip30.pipeline.run.job_errors import IncompleteRunError, JobFailedError
 from kip30.pipeline.run.manifest import DataFile
 from kip30.pipeline.run.progress import NoProgress, Progress
 from kip30.pipeline.run.report import MOST_FINDINGS, JobEnding, Report, conclude
-from kip30.pipeline.spark.bulk_write import OUTCOMES, BulkWrite, outcome_counts, outcome_findings
+from kip30.pipeline.spark.bulk_write import (
+    OUTCOMES,
+    BulkWrite,
+    check_whole,
+    outcome_counts,
+    outcome_findings,
+)
 from kip30.pipeline.spark.errors import translating
 from kip30.pipeline.spark.session import slots
 from kip30.pipeline.spark.wave_files import only_wave, read_parquet, write_files
@@ -176,6 +182,7 @@ class _Repair:
         with drive_fenced(config, run, self._right, fence=self._options.fence) as leader:
             try:
                 files, outcomes, found = self._written(planned, leader)
+                check_whole(self._run.path, found, sum(actions.values()))
             except (Kip30Error, IncompleteRunError, JobFailedError) as error:
                 return self._incomplete(str(error))
         counts |= {outcome.value: found[outcome.value] for outcome in WriteOutcome}

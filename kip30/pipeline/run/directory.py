@@ -24,6 +24,8 @@ from kip30.pipeline.run.manifest import MANIFEST_NAME, DataFile, Manifest, Wave
 
 _LOCK_NAME = "lock"
 PLAN_NAME = "plan.jsonl"
+SHARED = "the folder of a run must be on a file system that this machine and all workers share"
+"""The advice if something is missing that workers have written."""
 _LEFT_BY_A_BEGINNING = {_LOCK_NAME, f"{MANIFEST_NAME}.new"}
 _UUID_TIME_BITS = 80
 

@@ -40,6 +40,12 @@ def read_columns(path: Path, columns: Sequence[str]) -> pa.Table:
         return file.read(list(columns), use_threads=False)
 
 
+def rows_of(path: Path) -> int:
+    """Return how many rows the file *path* has; raises as `bytes_of` does."""
+    with _opened(path) as file:
+        return int(file.metadata.num_rows)
+
+
 def bytes_of(path: Path, columns: Sequence[str]) -> int:
     """Return how many bytes the *columns* of the file *path* have, before compression.
 

@@ -5,7 +5,7 @@ each batch the number of keys of each outcome. They are files, so that a wave ca
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from kip30.driver.records import Condition, Fence
+from kip30.pipeline.run.directory import SHARED
+from kip30.pipeline.run.job_errors import IncompleteRunError
 from kip30.pipeline.run.manifest import DataFile
 from kip30.pipeline.run.report import MOST_FINDINGS
 from kip30.pipeline.run.scan_files import read_whole, slices
@@ -262,6 +264,19 @@ def outcome_counts(outcomes: DataFrame) -> dict[str, int]:
     )
     zero = dict.fromkeys(ALL_OUTCOMES, 0)
     return zero | {row["outcome"]: row["number"] for row in counted.collect()}
+
+
+def check_whole(folder: Path, counts: Mapping[str, int], rows: int | None) -> None:
+    """Require that *counts*, of the outcomes in the run in *folder*, are those of all *rows*.
+
+    A lost file would be taken for outcomes that need no attention. None: the number is not known.
+
+    Raises:
+        IncompleteRunError: Some are missing.
+    """
+    found = sum(counts.values())
+    if rows is not None and found != rows:
+        raise IncompleteRunError(f"{folder} has the outcomes of {found} of {rows} rows: {SHARED}")
 
 
 def outcome_findings(outcomes: DataFrame) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from kip30.driver.scanning import Position, Span
 from kip30.errors import StoreError
-from kip30.pipeline.run.directory import RunDirectory
+from kip30.pipeline.run.directory import SHARED, RunDirectory
 from kip30.pipeline.run.manifest import DataFile, Digest, Wave
 from kip30.pipeline.run.parquet_reading import batches
 from kip30.pipeline.run.scan_files import COLUMNS, ScanFile, write_scan
@@ -31,11 +31,13 @@ def write_files(run: RunDirectory, kind: str, wave: int, rows: DataFrame) -> tup
     """Write *rows*, of a wave of *run*, into the folder *kind*, in one job of Spark.
 
     Raises:
-        StoreError: A file cannot be read back.
+        StoreError: A file cannot be read back, or there is none: the workers wrote elsewhere.
     """
     folder = run.wave_folder(kind, wave)
     rows.write.mode("overwrite").option("compression", "zstd").parquet(local_path(folder))
     files = run.files_in(folder)
+    if not files:  # Spark writes one even if there are no rows, and takes none for no rows
+        raise StoreError(f"the workers wrote no file into {folder}: {SHARED}")
     for file in files:
         _read_back(run.path / file.name)
     return files

@@ -22,6 +22,7 @@ from kip30.pipeline.spark.bulk_write import (
     OUTCOMES,
     BulkWrite,
     SnapshotRecords,
+    check_whole,
     doubles_of,
     outcome_counts,
     outcome_findings,
@@ -146,7 +147,8 @@ class _Restore:
         def wave(number: int, spans: Sequence[Span]) -> WaveResult:
             # Each time, because a session that was lost meanwhile has ended the term before.
             with nullcontext() if leader is None else leader.writing() as fence:
-                return self._wave(number, self._outcomes(source, spans, fence))
+                outcomes = self._outcomes(source, spans, fence)
+                return self._wave(number, outcomes, source.count(spans))
 
         run_waves(self._run, wave, slots(self._spark), self._progress)
 
@@ -184,10 +186,12 @@ class _Restore:
             slots=tasks,
         )
 
-    def _wave(self, number: int, outcomes: DataFrame) -> WaveResult:
+    def _wave(self, number: int, outcomes: DataFrame, rows: int | None) -> WaveResult:
+        """Write *outcomes*, which are of so many *rows*; None: that is not known."""
         with translating():
             files = write_files(self._run, _OUTCOMES, number, outcomes)
             counts = outcome_counts(self._read(files))
+        check_whole(self._run.path, counts, rows)
         if counts["fenced"]:
             raise UnavailableError(f"the leadership ended before {counts['fenced']} writes")
         if counts["unknown"]:

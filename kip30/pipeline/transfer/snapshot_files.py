@@ -5,6 +5,7 @@ from functools import reduce
 from operator import or_
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, LongType, StructType
@@ -13,6 +14,7 @@ from kip30.driver.scanning import Layout, Span
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.run.directory import check_files, read_manifest, verify_files
 from kip30.pipeline.run.manifest import SNAPSHOT_JOB, DataFile, Manifest
+from kip30.pipeline.run.parquet_reading import rows_of
 from kip30.pipeline.run.report import MOST_FINDINGS
 from kip30.pipeline.spark.schemas import spark_schema
 from kip30.pipeline.spark.wave_files import read_parquet
@@ -72,6 +74,16 @@ class SnapshotFiles:
             for file in wave.files
         ]
 
+    def count(self, spans: Sequence[Span]) -> int | None:
+        """Return how many rows `rows` of *spans* has; None for a part, where only Spark knows it.
+
+        Raises:
+            StoreError: A file cannot be read; the message names it.
+        """
+        if self.under:
+            return None
+        return sum(_rows_of(self.folder / file.name) for file in self.files_of(spans))
+
     def rows(self, spans: Sequence[Span] | None = None) -> DataFrame:
         """Return the rows of *spans*, or all: those of the endpoint's part, rejected included."""
         files = self.files_of(self.spans() if spans is None else spans)
@@ -92,6 +104,13 @@ class SnapshotFiles:
             below = f"{node}/"
             is_inside = (rows["text"] == node) | rows["text"].startswith(below)
         return f.coalesce(is_inside, f.lit(col=False)) | _may_hide(rows, below)
+
+
+def _rows_of(path: Path) -> int:
+    try:
+        return rows_of(path)
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
 
 
 def _may_hide(rows: DataFrame, below: str) -> Column:
