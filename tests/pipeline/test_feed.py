@@ -26,6 +26,7 @@ from kip30 import StoreError, UsageError
 from kip30.pipeline import dataframes
 from kip30.pipeline.follow import feed
 from kip30.pipeline.follow.feed_options import FeedOptions
+from kip30.pipeline.follow.journal import Journal
 from kip30.pipeline.run.directory import RunDirectory, read_manifest
 from kip30.pipeline.run.manifest import Manifest
 from kip30.pipeline.run.progress import FeedProgress, NoProgress
@@ -652,6 +653,31 @@ def test_applied_journal_files_are_deleted(
         once(spark, source, run)
     assert len(list((run / "journal").glob("*.parquet"))) == 1
     assert [key for key, _ in changes_of(out_rows(run))] == [f"n/k{turn}" for turn in range(6)]
+
+
+def test_a_crash_of_the_machine_takes_no_rows_that_the_journal_forgets(
+    spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, synced, lost = tmp_path / "run", set[Path](), set[Path]()
+    fsync, remove_before = os.fsync, Journal.remove_before
+
+    def noting(descriptor: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    def looking(journal: Journal, segment: int) -> None:
+        if days := list((run / "out").glob("day=*")):
+            written = {run / "out", *days, *(one for day in days for one in day.rglob("*"))}
+            lost.update(written - synced)
+        remove_before(journal, segment)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(Journal, "remove_before", looking)
+    for turn in range(2):
+        fill(source, {f"n/k{turn}": b"%d" % turn})
+        once(spark, source, run)
+    assert [key for key, _ in changes_of(out_rows(run))] == ["n/k0", "n/k1"]
+    assert lost == set()
 
 
 @pytest.mark.large

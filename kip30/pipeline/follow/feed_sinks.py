@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from kip30.errors import NotElectedError, UnavailableError
-from kip30.pipeline.run.directory import RunDirectory
+from kip30.errors import NotElectedError, StoreError, UnavailableError
+from kip30.pipeline.run.directory import RunDirectory, sync, sync_folder
 from kip30.pipeline.run.report import MOST_FINDINGS
 from kip30.pipeline.spark.bulk_write import BulkWrite, replace_changes
 from kip30.pipeline.spark.wave_files import local_path
@@ -68,7 +68,11 @@ class FilesSink:
     def write(self, rows: DataFrame, batch: int, number: int) -> Written:
         """Write *rows* into the folders of *batch*, replacing their content.
 
-        A folder appears by one rename, with all of its rows in the order of the journal.
+        A folder appears by one rename, with all of its rows in the order of the journal. A crash of
+        the machine does not take it back: the journal forgets the rows now.
+
+        Raises:
+            StoreError: The folders cannot be written.
         """
         del number
         columns = {"day": f.to_date("time"), "batch": f.lit(batch)}
@@ -76,6 +80,12 @@ class FilesSink:
         writer = placed.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
         writer = writer.option("compression", "zstd").partitionBy("day", "batch")
         writer.parquet(local_path(self._folder))
+        try:
+            for written in self._folder.glob(f"day=*/batch={batch}"):
+                sync_folder(written)
+            sync(self._folder)
+        except OSError as error:
+            raise StoreError(f"{self._folder} cannot be written: {error}") from error
         return Written()
 
     def close(self) -> None:

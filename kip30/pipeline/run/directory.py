@@ -262,6 +262,12 @@ def sync(path: Path) -> None:
         os.close(opened)
 
 
+def sync_folder(folder: Path) -> None:
+    """Make the files of *folder*, their names and its own survive a crash of the machine."""
+    for path in (*folder.iterdir(), folder, folder.parent):
+        sync(path)
+
+
 def _resumed(path: Path, job: str, arguments: Mapping[str, Any]) -> Manifest:
     manifest = read_manifest(path)
     if manifest.job != job:

@@ -14,7 +14,7 @@ from kip30.errors import (
     PositionLostError,
     UnsupportedError,
 )
-from kip30.pipeline.run.directory import RunDirectory, sync
+from kip30.pipeline.run.directory import RunDirectory, sync_folder
 from kip30.pipeline.run.job_errors import IncompleteRunError, JobFailedError
 from kip30.pipeline.run.manifest import DataFile, Digest, Wave
 from kip30.pipeline.run.progress import Progress, WaveProgress
@@ -77,8 +77,7 @@ def _enter(run: RunDirectory, wave: Wave) -> None:
     waves = run.manifest.waves
     try:
         for folder in {(run.path / file.name).parent for file in wave.files}:
-            for path in (*folder.iterdir(), folder, folder.parent):
-                sync(path)
+            sync_folder(folder)
         run.manifest.waves = [*waves, wave]
         run.save()
     except OSError as error:
