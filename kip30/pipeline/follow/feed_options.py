@@ -11,7 +11,7 @@ from kip30.names import check_namespace
 from kip30.pipeline.run.directory import read_manifest
 from kip30.pipeline.run.manifest import FEED_JOB, MANIFEST_NAME
 from kip30.pipeline.stores.endpoints import StoreEndpoint, require
-from kip30.runtime.resolution import Resolved
+from kip30.pipeline.stores.same_store import is_same_store, shows_store
 
 INTERVAL_SECONDS = 10.0
 _SHORTEST_INTERVAL = 1.0
@@ -114,18 +114,15 @@ class FeedOptions:
             raise UsageError(f"{self.source.text} is raw: name the namespace of its keys by --into")
         if target.under:
             raise UsageError(f"{target.text}: keys keep their namespaces: leave out the '#'")
-        if self._feeds_itself(self.source.config.resolve(), target.config.resolve()):
+        if self._feeds_itself(target):
             raise UsageError(f"{self.source.text} and {target.text} are the same store")
 
-    def _feeds_itself(self, source: Resolved, target: Resolved) -> bool:
+    def _feeds_itself(self, target: StoreEndpoint) -> bool:
         """Return whether the feed would read its own writes."""
-        is_same = source.choice.backend is target.choice.backend
-        if not is_same or source.settings != target.settings:
-            return False
+        source = self.source
         if self.into is None:
-            return source.context.namespace == target.context.namespace
-        root, under = f"/{target.context.namespace}/", self.source.under
-        return root.startswith(under) or under.startswith(root)
+            return is_same_store(source.config, target.config)
+        return shows_store(source.config, source.under, target.config)
 
 
 def resumed(options: FeedOptions) -> FeedOptions:

@@ -8,9 +8,13 @@ from typing import Any
 
 from kip30.config import Address
 from kip30.pipeline.stores.config import StoreConfig
+from kip30.runtime.resolution import Resolved
 
-_PLACES = ("chroot", "keyspace", "directory")
+_CHROOT = "chroot"
+_PLACES = (_CHROOT, "keyspace", "directory")
 """Settings that distinguish stores on the same servers."""
+_WITHOUT_SLASH = "consul"
+"""The store whose keys do not begin with a slash."""
 
 
 def is_same_store(left: StoreConfig, right: StoreConfig) -> bool:
@@ -23,16 +27,35 @@ def is_same_store(left: StoreConfig, right: StoreConfig) -> bool:
         ConfigError: A setting of one of them is wrong.
     """
     one, other = left.resolve(), right.resolve()
-    if one.choice.backend is not other.choice.backend:
-        return False
     if one.context.namespace != other.context.namespace:
         return False
-    if one.settings == other.settings:
-        return True
-    if _places(one.settings) != _places(other.settings):
+    return _share_servers(one, other) and _places(one.settings) == _places(other.settings)
+
+
+def shows_store(source: StoreConfig, under: str, target: StoreConfig) -> bool:
+    """Return whether records of *target* are in the raw view of *source* below *under*.
+
+    Servers are compared as by `is_same_store`.
+
+    Raises:
+        ConfigError: A setting of one of them is wrong.
+    """
+    one, other = source.resolve(), target.resolve()
+    mine, others = _places(one.settings), _places(other.settings)
+    top = f"{mine.pop(_CHROOT, '')}{under}"
+    root = f"{others.pop(_CHROOT, '')}/{other.context.namespace}/"
+    if other.choice.backend.name == _WITHOUT_SLASH:
+        root = root.removeprefix("/")
+    if mine != others or not _share_servers(one, other):
+        return False
+    return root.startswith(top) or top.startswith(root)
+
+
+def _share_servers(one: Resolved, other: Resolved) -> bool:
+    if one.choice.backend is not other.choice.backend:
         return False
     mine, others = set(_servers(one.settings)), set(_servers(other.settings))
-    return bool(mine & others) or not (mine or others)
+    return one.settings == other.settings or bool(mine & others) or not (mine or others)
 
 
 def _servers(settings: Any) -> Iterator[tuple[str, int]]:
