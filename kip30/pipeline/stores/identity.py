@@ -8,6 +8,7 @@ from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from kip30.config import load
 from kip30.driver import Capability
 from kip30.driver.scanning import ScanDriver, View
 from kip30.errors import UsageError
@@ -109,14 +110,17 @@ def save_target(directory: RunDirectory, now: str) -> None:
 def open_target(config: StoreConfig, noted: str) -> Generator[PluginLocator]:
     """Open the store of *config* for the time of a with-block, if it is the one that was *noted*.
 
-    Its file may have been changed since `note_target`: it is read once for both.
+    Its file may have been changed since `note_target`: it is read once for both. The client takes
+    no part in operations, whatever the file says: its candidates would note their terms in keys of
+    the target, which the source has not.
 
     Raises:
         UsageError: It is another store than *noted*, its `identity_of`. Nothing was written.
         Kip30Error: It cannot be used.
     """
     properties = config.properties()
-    with PluginLocator().startup(properties) as locator:
+    apart = load({"plugin.operations": False}, origin="a job of the pipeline")
+    with PluginLocator().startup(properties | apart) as locator:
         if (now := _identity(resolve(properties))) != noted:
             raise _other_target("the target", noted, now)
         yield locator

@@ -1,5 +1,7 @@
 """One driver for a run: refused, superseded, and fenced."""
 
+from pathlib import Path
+
 import pytest
 
 from kip30 import (
@@ -10,8 +12,12 @@ from kip30 import (
     UnsupportedError,
 )
 from kip30.driver import Capability
+from kip30.driver.scanning import View
+from kip30.pipeline.stores.config import StoreConfig
+from kip30.pipeline.stores.identity import identity_of
 from kip30.pipeline.write.applier import Applier, NewRecord, WriteOutcome
-from kip30.pipeline.write.run_leader import RunLeader, service_of
+from kip30.pipeline.write.run_leader import RunLeader, drive, service_of
+from kip30.runtime.resolution import scanner
 from kip30_conformance.polling import eventually
 from tests.unit.core.trouble import faults
 
@@ -100,3 +106,16 @@ def test_a_store_without_fences_is_refused(
     monkeypatch.setattr(client.backend, "capabilities", frozenset[Capability]())
     with pytest.raises(UnsupportedError, match="fencing"):
         RunLeader(client, "r")
+
+
+def test_a_driver_leaves_no_key_at_its_target(tmp_path: Path) -> None:
+    """Also if programs note their terms there: a diff would find it, and no repair remove it."""
+    file = tmp_path / "target.properties"
+    lines = ("plugin.backend = embedded", "plugin.operations = true", "plugin.priority = 5")
+    file.write_text("\n".join([*lines, f"plugin.embedded.directory = {tmp_path / 'state'}"]))
+    target = StoreConfig.of_file(file)
+    with drive(target, "r", identity_of(target)) as driver:
+        assert driver.fence() == Fence(service_of("r"), 1)
+    with scanner(file, View()) as store:
+        at = store.position()
+        assert [page for span in store.plan(at, 10) for page in store.scan(span, at)] == []
