@@ -126,9 +126,10 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
     ),
     "services": (
         Field("service", "text", "the service"),
-        Field("leader", "text or null", "the id of its leader; null: no one leads"),
+        Field("leader", "text or null", "the id of its leader; null: none, or see `readable`"),
         Field("epoch", "number or null", "the newest epoch; null: the store keeps none"),
         Field("waiting", "number", "how many candidates wait in line; 0 on Cassandra"),
+        Field("readable", "boolean", "false: it has a leader, whose record cannot be read"),
     ),
     "groups": (
         Field("group", "text", "the group"),

@@ -121,7 +121,7 @@ def _rows(reader: OverviewReader, look: Overview | UnavailableError) -> list[Row
 def _counts(overview: Overview) -> dict[str, int]:
     return {
         "services": len(overview.services),
-        "led": sum(one.leader is not None for one in overview.services),
+        "led": sum(one.is_led for one in overview.services),
         "groups": len(overview.groups),
         "members": sum(one.members for one in overview.groups),
     }

@@ -157,6 +157,11 @@ def claim_row(
     return Row(key, data, version.major, version.minor, None, None, owner)
 
 
+def hidden_leaders(service: str) -> bytes:
+    """Return `Rejected.prefix` of the leader of *service*, whose record cannot be read."""
+    return f"leader/{escape(service)}/".encode()
+
+
 class Rejected(NamedTuple):
     """Something that is there and was not read as a record of the view.
 
@@ -166,7 +171,8 @@ class Rejected(NamedTuple):
         key: Its path or key in the store.
         reason: Why, in words.
         record: The key, as in `Row`, of the record whose place it has; None: it is no place of one.
-        prefix: The prefix of the keys of all records that could be below it; None: none could.
+        prefix: The prefix of the keys of all records that could be below it; None: none could. Of a
+            leader that cannot be read it is that of the leaders of its service: `hidden_leaders`.
     """
 
     key: bytes

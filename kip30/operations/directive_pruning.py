@@ -43,7 +43,7 @@ def prune_directives(
     now = time.time()
     with StoreScan(config) as scan:
         services = directory_of(scan.pages(CLAIMS), internal=True).services
-        in_use = {one.service for one in services if one.leader is not None or one.waiting}
+        in_use = {one.service for one in services if one.is_led or one.waiting}
         directed = dict(named_records(scan, NAMESPACE, []))
         in_use |= {
             service

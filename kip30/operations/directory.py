@@ -21,16 +21,23 @@ class ServiceStatus(NamedTuple):
 
     Attributes:
         service: Its name.
-        leader: The id of the candidate that leads; None: no one does.
+        leader: The id of the candidate that leads; None: no one does, or its record cannot be read.
         epoch: The newest epoch; None: the store keeps none of a service without a leader.
         waiting: Number of candidates in the line. A candidate joins it when it was refused once, so
             one that was just nominated is not counted. On Cassandra candidates form no line: 0.
+        readable: False if the record of its leader cannot be read: the service has one.
     """
 
     service: str
     leader: str | None
     epoch: int | None
     waiting: int
+    readable: bool = True
+
+    @property
+    def is_led(self) -> bool:
+        """True if it has a leader, also one whose record cannot be read."""
+        return self.leader is not None or not self.readable
 
 
 class GroupStatus(NamedTuple):
@@ -60,7 +67,8 @@ class Directory(NamedTuple):
 
     Attributes:
         services: In the order of their names; one without a leader is there if candidates wait in
-            line, or the store keeps its epoch (embedded, ZooKeeper, Cassandra).
+            line, or the store keeps its epoch (embedded, ZooKeeper, Cassandra). One whose leader
+            cannot be read is there.
         groups: In the order of their names.
         unreadable: Records that could not be read, so that something may be missing.
     """
@@ -120,11 +128,14 @@ def directory_of(pages: Iterable[Page], *, internal: bool = False) -> Directory:
                 epochs[name] = version
             else:
                 members[name] += 1
+    hidden = {one for one in map(_service_of_hidden, unreadable) if one is not None}
+    hidden -= leaders.keys()  # it was read on another page
     waited_for = {one for group in members if (one := service_of_line(group)) is not None}
     services = list[ServiceStatus]()
-    for name in sorted(leaders.keys() | epochs.keys() | waited_for):
+    for name in sorted(leaders.keys() | epochs.keys() | waited_for | hidden):
         leader, epoch = leaders.get(name, (None, epochs.get(name)))
-        services.append(ServiceStatus(name, leader, epoch, members[line_group(name)]))
+        waiting = members[line_group(name)]
+        services.append(ServiceStatus(name, leader, epoch, waiting, name not in hidden))
     groups = [GroupStatus(name, count) for name, count in sorted(members.items()) if count]
     if internal:
         return Directory(services, groups, unreadable)
@@ -133,3 +144,12 @@ def directory_of(pages: Iterable[Page], *, internal: bool = False) -> Directory:
         [one for one in groups if not one.group.startswith(INTERNAL)],
         unreadable,
     )
+
+
+def _service_of_hidden(rejected: Rejected) -> str | None:
+    """Return the service whose leader is the record that was rejected, if it is one."""
+    match (rejected.prefix or b"").split(b"/"):
+        case [b"leader", service, b""]:
+            return unescape(service.decode())
+        case _:
+            return None

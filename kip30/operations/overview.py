@@ -59,7 +59,8 @@ class Overview(NamedTuple):
         vacant: Services without a leader in whose line candidates wait, locks and coordinators
             included, without those that are paused. That is normal during an election. On
             Cassandra there are none, because candidates form no line there. One with a name too
-            long for the name of a group is found only where the store keeps its epoch.
+            long for the name of a group is found only where the store keeps its epoch. One whose
+            leader cannot be read is not vacant.
         leaderless: Those of *vacant* that no one has led for a session timeout of this
             configuration: they were vacant at every look since then, with the same epoch.
         unreadable: Records that could not be read, so that something may be missing.
@@ -208,7 +209,7 @@ class OverviewReader:
         vacant = [
             one
             for one in found.services
-            if one.leader is None
+            if not one.is_led
             and one.waiting
             and (one.service not in standing or standing[one.service].pause is None)
         ]

@@ -256,6 +256,7 @@ def _service(one: ServiceStatus, overview: Overview) -> dict[str, Any]:
     pause, step_down = found.pause, found.step_down
     return {
         "leader": one.leader,
+        "readable": one.readable,
         "epoch": one.epoch,
         "since": overview.since.get(one.service),
         "waiting": one.waiting,

@@ -47,7 +47,8 @@ def _families(record: OverviewRecord) -> Iterator[MetricFamily]:
     if record["error"] is not None:
         return
     is_led: _Samples = {
-        (one,): int(fields["leader"] is not None) for one, fields in services.items()
+        (one,): int(fields["leader"] is not None or not fields["readable"])
+        for one, fields in services.items()
     }
     is_paused: _Samples = {
         (one,): int(fields["pause"] is not None) for one, fields in services.items()

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from kip30.driver.key_layout import Paths
 from kip30.driver.record_format import unseal_all
 from kip30.driver.records import Version
-from kip30.driver.scanning import Layout, Page, Rejected, Row, View, claim_row
+from kip30.driver.scanning import Layout, Page, Rejected, Row, View, claim_row, hidden_leaders
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import Key, check_id, escape, keys_at, parse_key, unescape
 from kip30_backends.consul.transactions import UNREADABLE, KVColumns, KVPair, key_of
@@ -30,6 +30,7 @@ class ScanView:
             if it is none's.
         trees: The beginnings of its keys, if all of them are one span.
         claims: What the keys of claims begin with, if all others below *place* are in the view.
+        hidden: `Rejected.prefix` of a key that cannot be read.
     """
 
     place: str
@@ -39,6 +40,7 @@ class ScanView:
     record: Callable[[str], bytes] = str.encode
     trees: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
+    hidden: Callable[[str], bytes | None] = lambda _: None
 
     def page(self, records: KVColumns) -> Page:
         """Return the rows of *records*, and the keys that have none."""
@@ -54,16 +56,18 @@ class ScanView:
             try:
                 rows += self.rows(record)
             except (StoreError, InvalidNameError) as error:
-                rejected.append(self._rejected(record.key, error))
+                rejected.append(self._rejected(record, error))
         return Page.of(rows, rejected)
 
-    def _rejected(self, key: str, error: Exception) -> Rejected:
-        """Return that *key* was not read as a record because of *error*."""
+    def _rejected(self, found: KVPair, error: Exception) -> Rejected:
+        """Return that *found* was not read as a record because of *error*."""
         try:
-            record = self.record(key)
+            record = self.record(found.key)
         except InvalidNameError:
             record = None
-        return Rejected(key.encode(), f"foreign: {error}", record)
+        # What no session holds hides no claim.
+        hidden = self.hidden(found.key) if found.session else None
+        return Rejected(found.key.encode(), f"foreign: {error}", record, hidden)
 
 
 def unreadable(key: str) -> Rejected:
@@ -156,7 +160,21 @@ def _claims(root: str, under: str) -> ScanView:
         for folder, begin in _CLAIMS.items()
         if any(one.startswith(under) or under.startswith(one) for one in begin)
     ]
-    return ScanView(root, (), rows, trees=tuple(trees))
+    return ScanView(
+        root, (), rows, trees=tuple(trees), hidden=lambda key: _hidden(key[len(root) :])
+    )
+
+
+def _hidden(path: str) -> bytes | None:
+    """Return the prefix of the leaders of a service if *path* is the place of its leader."""
+    match path.split("/"):
+        case ["service", service, "leader"]:
+            try:
+                return hidden_leaders(_name(service))
+            except InvalidNameError:
+                return None
+        case _:
+            return None
 
 
 def _claim(record: KVPair, path: str) -> list[Row]:

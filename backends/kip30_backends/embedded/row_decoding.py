@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kip30.driver.records import Version
-from kip30.driver.scanning import Change, Page, Rejected, Row, claim_row
+from kip30.driver.scanning import Change, Page, Rejected, Row, claim_row, hidden_leaders
 
 _NAMES, _TYPES = ("the key", "its data", "its revision"), [bytes, bytes, int]
 
@@ -94,7 +94,9 @@ def claims_of(members: Iterable[Sequence[Any]], services: Iterable[Sequence[Any]
         try:
             rows += _leader(*_sound(_SERVICE, (scope, epoch)), candidate, data, session)
         except ValueError as error:
-            rejected.append(Rejected(_place("service", scope), str(error)))
+            # None: the service is vacant, and only its epoch cannot be read.
+            hidden = None if candidate is None else _leaders_of(scope)
+            rejected.append(Rejected(_place("service", scope), str(error), prefix=hidden))
     return Page.of(rows, rejected)
 
 
@@ -110,6 +112,13 @@ def _leader(scope: bytes, epoch: int, *seat: Any) -> Iterator[Row]:
         candidate, data, session = _sound(_LEADER, seat)
         names = (scope.decode(), candidate.decode())
         yield claim_row("leader", *names, data=data, version=version, owner=session)
+
+
+def _leaders_of(scope: Any) -> bytes | None:
+    try:
+        return hidden_leaders(scope.decode())
+    except (AttributeError, ValueError):  # it is the name of no service
+        return None
 
 
 def _sound(kinds: Mapping[str, type], found: Sequence[Any]) -> Sequence[Any]:

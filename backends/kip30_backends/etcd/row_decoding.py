@@ -8,7 +8,16 @@ from typing_extensions import override
 from kip30.driver.key_layout import Paths
 from kip30.driver.record_format import unseal, unseal_all
 from kip30.driver.records import Version
-from kip30.driver.scanning import Change, Layout, Page, Rejected, Row, View, claim_row
+from kip30.driver.scanning import (
+    Change,
+    Layout,
+    Page,
+    Rejected,
+    Row,
+    View,
+    claim_row,
+    hidden_leaders,
+)
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import (
     Key,
@@ -187,6 +196,19 @@ class ClaimView(ScanView):
             case _:
                 raise _no_key(found.key)
         rows += [row for row in claims if row.key.startswith(self._under)]
+
+    @override
+    def _rejected(self, found: KeyValue, error: Exception) -> Rejected:
+        rejected = super()._rejected(found, error)
+        match found.key[len(self.prefix.encode()) :].split(b"/"):
+            case [b"service", service, b"leader"]:
+                try:
+                    name = check_id(_unescaped(service), "service")
+                except InvalidNameError:
+                    return rejected
+                return rejected._replace(prefix=hidden_leaders(name))
+            case _:
+                return rejected
 
     @override
     def key(self, found: KeyValue) -> bytes:

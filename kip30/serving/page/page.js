@@ -132,7 +132,7 @@ function bansInShort(bans) {
   return said.join("; ") || null;
 }
 
-const serviceCells = (one) => [one.leader, one.epoch, one.since && moment(one.since), one.waiting, directives(one)];
+const serviceCells = (one) => [one.readable ? one.leader : "?", one.epoch, one.since && moment(one.since), one.waiting, directives(one)];
 const services = new Names("services", serviceCells, (name, opener) => show(name, "service", { name }, serviceDetail, opener));
 const groupCells = (one) => [one.members, bansInShort(one.bans)];
 const groups = new Names("groups", groupCells, (name, opener) => show(name, "group", { name }, groupDetail, opener));

@@ -11,7 +11,7 @@ from kip30.cli._schema import SCHEMA
 from kip30.recipes import Lock
 from kip30_conformance.polling import eventually
 
-from .shell import Shell
+from .shell import Shell, spoil_leaders
 from .test_output import expect_fields, on_terminal
 
 
@@ -44,10 +44,9 @@ def test_services_are_listed_with_leader_epoch_and_line(
             what="the one that waits is in line",
         )
         found = shell.json("services")
-    assert found == [
-        {"service": "b/with a\tname", "leader": "host-1", "epoch": 1, "waiting": 1},
-        {"service": "gone", "leader": None, "epoch": 1, "waiting": 0},
-    ]
+    led = {"service": "b/with a\tname", "leader": "host-1", "epoch": 1, "waiting": 1}
+    gone = {"service": "gone", "leader": None, "epoch": 1, "waiting": 0}
+    assert found == [{**led, "readable": True}, {**gone, "readable": True}]
     for record in found:
         expect_fields(record, SCHEMA["services"])
 
@@ -95,3 +94,17 @@ def test_a_record_that_cannot_be_read_is_named(shell: Shell, locator: PluginLoca
         result = shell("groups")
     assert (result.exit_code, result.stdout) == (Status.OK, "g\t1\t0\n")
     assert "is left out" in result.stderr
+
+
+def test_a_leader_that_cannot_be_read_is_no_missing_one(
+    shell: Shell, locator: PluginLocator
+) -> None:
+    with locator:
+        for service in ("a/b", "s"):
+            locator.leader_election(service).nominate("host-1", "")
+        spoil_leaders(shell.folder / "store", "a/b")
+        result = shell("services")
+        found = shell.json("services")
+    assert result.stdout == "a/b\t?\t1\t0\ns\thost-1\t1\t0\n"
+    assert "service/a/b is left out" in result.stderr
+    assert [(one["leader"], one["readable"]) for one in found] == [(None, False), ("host-1", True)]

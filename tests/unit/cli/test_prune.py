@@ -9,7 +9,7 @@ from kip30.codecs import BYTES
 from kip30.runtime.directives import decode_directives, directives_key, encode_directives
 from kip30.storage import Storage
 
-from .shell import Shell
+from .shell import Shell, spoil_leaders
 
 NOTHING = {"services": 0, "groups": 0, "namespaces": 0, "directives": 0, "dry_run": False}
 
@@ -55,6 +55,16 @@ def test_directives_that_ask_nothing_go_with_their_service(shell: Shell) -> None
         assert shell.json("prune", "--unused", "2d") == [NOTHING]
     kept = shell("kv", "list", "kip30.directives").stdout.split()
     assert sorted(key.rpartition("/")[2] for key in kept) == ["damaged", "led", "paused", "recent"]
+
+
+def test_directives_of_a_leader_that_cannot_be_read_stay(shell: Shell) -> None:
+    shell("pause", "s")
+    shell("resume", "s")
+    with PluginLocator().startup(str(shell.properties)) as locator:
+        locator.leader_election("s").nominate("host-1", "")
+        spoil_leaders(shell.folder / "store", "s")
+        assert shell.json("prune", "--unused", "0s") == [NOTHING]
+    assert shell("kv", "list", "kip30.directives").stdout.split() == ["kip30.directives/s"]
 
 
 def test_directives_that_may_not_be_removed_are_an_error_after_all_others(

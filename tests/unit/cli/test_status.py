@@ -25,7 +25,7 @@ from kip30.operations import overview
 from kip30.runtime.directives import Directives, ElectionPause, directives_key, encode_directives
 from kip30_conformance.polling import is_readable, time_scale
 
-from .shell import PATIENCE_SECONDS, SESSION_SECONDS, Shell, ended, line_of
+from .shell import PATIENCE_SECONDS, SESSION_SECONDS, Shell, ended, line_of, spoil_leaders
 from .test_doctor import use
 from .test_kv_bulk import damage
 from .test_output import expect_fields, plain_environment
@@ -127,6 +127,20 @@ def test_a_lasting_vacancy_wants_attention(shell: Shell, locator: PluginLocator)
     result = shell("status", "--json")
     assert (result.exit_code, result.stderr) == (Status.REFUSED, "")
     assert json.loads(result.stdout)["leaderless"] == ["kip30.lock/door", "vacant"]
+
+
+def test_a_service_whose_leader_cannot_be_read_is_not_vacant(
+    shell: Shell, locator: PluginLocator
+) -> None:
+    locator.leader_election("vacant").nominate("host-1", "")
+    locator.group_membership(LINE).join("0123456789abcdef", "")
+    spoil_leaders(shell.folder / "store", "vacant")
+    result = shell("status")
+    assert (result.exit_code, result.stderr) == (Status.REFUSED, "")
+    (told,) = [value for name, value in rows(result.stdout) if name == "attention"]
+    assert told.startswith("service/vacant cannot be read: ")
+    (found,) = shell.json_of(shell("status", "--json").stdout)
+    assert (found["services"], found["led"], found["leaderless"]) == (1, 1, [])
 
 
 def test_a_vacancy_that_ends_meanwhile_does_not(

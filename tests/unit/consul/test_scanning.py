@@ -59,10 +59,16 @@ def test_a_claim_that_no_session_holds_is_rejected(
     client.leader_election("s").nominate("c", "")
     session = admin.get(f"{namespace}/group/g/m")["Session"]
     admin.put_exactly(f"{namespace}/group/g/left", SEALED)
+    admin.put_exactly(f"{namespace}/service/vacant/leader", SEALED)
+    assert admin.take(f"{namespace}/service/a=2Fb/leader", session)
     found = pages(open_scanner(View(layout=Layout.CLAIMS)))
     rows = {row.key: row.owner for row in rows_of(found)}
     assert rows == {b"member/g/m": session, b"leader/s/c": session, b"epoch/s": None}
-    assert [one.key for one in rejected(found)] == [f"{namespace}/group/g/left".encode()]
+    assert {one.key: one.prefix for one in rejected(found)} == {
+        f"{namespace}/group/g/left".encode(): None,
+        f"{namespace}/service/vacant/leader".encode(): None,
+        f"{namespace}/service/a=2Fb/leader".encode(): b"leader/a=2Fb/",
+    }
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,9 @@ def test_claims_that_are_none_are_rejected(
     assert rejected(store) == {f"/{namespace}/{key}".encode() for key in foreign}
     leaders = open_scanner(View(layout=Layout.CLAIMS, under="leader/"))
     assert [row.key for row in read(leaders)] == [b"leader/s/c"]
+    admin.put(f"/{namespace}/service/a=2Fb/leader", b"")
+    prefixes = [one.prefix for page in pages(store, store.position()) for one in page.rejected]
+    assert list(filter(None, prefixes)) == [b"leader/a=2Fb/"]
     assert store.completeness is None
     with pytest.raises(UnsupportedError):
         changes(store, store.position(), store.position())

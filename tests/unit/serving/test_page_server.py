@@ -2,10 +2,12 @@
 
 import json
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -357,6 +359,18 @@ def test_the_metrics_are_those_of_the_overview(page: Page) -> None:
     page.looked.away()
     eventually(lambda: b"kip30_members{" not in page.ask("/metrics").body)
     assert b'kip30_store_last_seen_timestamp_seconds{store="embedded"}' in page.ask("/metrics").body
+
+
+def test_a_leader_that_cannot_be_read_is_no_missing_one(page: Page, tmp_path: Path) -> None:
+    page.looked.locator.leader_election("s").nominate("host-1", "")
+    file = tmp_path / "store" / "kip30.db"
+    with closing(sqlite3.connect(file)) as database, database:
+        assert database.execute("UPDATE service SET data = 5").rowcount == 1
+    shown = page.record("/api/overview")["services"]["s"]
+    assert (shown["leader"], shown["readable"]) == (None, False)
+    metrics = page.ask("/metrics").body.decode()
+    assert 'kip30_has_leader{store="embedded",service="s"} 1' in metrics
+    assert 'kip30_unreadable_records{store="embedded"} 1' in metrics
 
 
 def test_a_store_that_is_away_is_said_and_waited_for(

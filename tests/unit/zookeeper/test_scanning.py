@@ -120,6 +120,12 @@ def test_foreign_claims_are_rejected(
     assert sorted(rejected) == sorted(f"/{namespace}/{path}".encode() for path in foreign)
     (member,) = (row for row in found if row.key == b"member/g/m")
     assert member.owner == _session_of(client)
+    kazoo.create(f"/{namespace}/service/a=2Fb/leader", makepath=True)
+    store = open_scanner(View(layout=Layout.CLAIMS))
+    at = store.position()
+    found_now = [page for span in store.plan(at, 1_000) for page in store.scan(span, at)]
+    prefixes = [one.prefix for page in found_now for one in page.rejected]
+    assert list(filter(None, prefixes)) == [b"leader/a=2Fb/"]
     below, _ = _read(open_scanner(View(layout=Layout.CLAIMS, under="member/")))
     assert [row.key for row in below] == [b"member/g/m"]
 
