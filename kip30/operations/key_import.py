@@ -103,7 +103,7 @@ def _parsed(line: bytes) -> tuple[str, bytes]:
         raise UsageError(f"it has more than {LONGEST_LINE} bytes")
     try:
         record: object = json.loads(line.decode())
-    except ValueError as error:  # also what is not UTF-8
+    except (ValueError, RecursionError) as error:  # also what is not UTF-8
         raise UsageError(f"it is no JSON: {error}") from error
     if not isinstance(record, dict):
         raise UsageError('it is no object: write {"key": …, "value": …}')

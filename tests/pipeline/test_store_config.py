@@ -153,7 +153,7 @@ def test_a_kafka_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "1", "null", "{}", '{"settings": 1}', '{"file": 1}']
+    "text", ["", "{", "[]", "1", "null", "{}", '{"settings": 1}', '{"file": 1}', "[" * 100_000]
 )
 def test_an_invalid_configuration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no configuration"):

@@ -19,6 +19,7 @@ FORMAT = 4
 rejected row hides."""
 _HEAD_LINES = 3
 _END = "\n}"
+_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 SNAPSHOT_JOB = "snapshot"
 """The job whose run is a snapshot."""
 SNAPSHOT_FOLDER = "snapshot"
@@ -168,7 +169,7 @@ class Manifest:
                 _check_kinds(found)
                 waves: Any = [_wave(one) for one in found["waves"]]
                 return cls(**(found | {"waves": waves}))
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except _DAMAGE as error:
             raise StoreError(f"{name} is damaged, or not a manifest of kip30: {error}") from error
         raise StoreError(
             f"{name} has the format {number!r}: this kip30 reads format {FORMAT}; read it with the"

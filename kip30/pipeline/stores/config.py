@@ -62,7 +62,7 @@ class StoreConfig:
                 settings=tuple(found["settings"].items()),
                 folders=tuple(found.get("folders", {}).items()),
             )
-        except (ValueError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             pass  # not chained: the text may hold a secret
         raise UsageError("that is no configuration as kip30's jobs pass it on")
 

@@ -129,6 +129,7 @@ def test_a_dry_run_of_an_import_counts_and_writes_nothing(filled: Shell) -> None
     ("line", "reason"),
     [
         (b"nonsense", "it is no JSON"),
+        (b"[" * 100_000, "it is no JSON"),
         (b'"text"', "it is no object"),
         (b'{"value": "v"}', "key"),
         (b'{"key": "/a", "value": "v"}', "leave the slash out"),

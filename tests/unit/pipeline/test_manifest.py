@@ -88,7 +88,9 @@ def test_any_change_of_a_manifest_is_found() -> None:
             Manifest.of_json(damaged.decode(), "m")
 
 
-@pytest.mark.parametrize("text", ["null", "[]", '"format"', "1", f'{{"format": {FORMAT}}}', "{}"])
+@pytest.mark.parametrize(
+    "text", ["null", "[]", '"format"', "1", f'{{"format": {FORMAT}}}', "{}", "[" * 100_000]
+)
 def test_no_manifest(text: str) -> None:
     with pytest.raises(StoreError, match="m is damaged, or not a manifest"):
         Manifest.of_json(text, "m")
