@@ -18,7 +18,7 @@ from kip30.election import Leader, LeaderChange, LeaderElection
 from kip30.errors import AuthenticationError, InvalidNameError, StoreError, UnsupportedError
 from kip30.locator import PluginLocator
 from kip30.operations import WaitingPlace, began_at, read_line, read_past_terms
-from kip30.runtime.candidate_line import LinePlace
+from kip30.operations.service_line import place_record
 
 _TITLES = ("LEADER", "EPOCH", "DATA")
 _WIDTHS = (24, 6)
@@ -59,7 +59,7 @@ def command(
     if leader is None and not output.is_objects:
         say(f"{service!r} has no leader — `kip30 leader {service} --watch` waits for one")
     if with_line:
-        places = None if line is None else [_place_fields(one) for one in line]
+        places = None if line is None else [place_record(one) for one in line]
         if pause is not None and not output.is_objects:
             say(f"{service!r} is paused by {pause.by} until {pause_end(pause)}")
         record = {
@@ -111,11 +111,6 @@ def _line_rows(
             continue
         candidate, host, pid, since, priority = one.place
         yield shown, candidate, "-", host, pid, _output.moment(since), priority
-
-
-def _place_fields(one: WaitingPlace) -> dict[str, Any]:
-    place = dict.fromkeys(LinePlace._fields) if one.place is None else one.place._asdict()
-    return {"id": one.id, **place, "readable": one.is_readable}
 
 
 def _watch(locator: PluginLocator, election: LeaderElection[bytes], output: Output) -> int:

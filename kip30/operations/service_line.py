@@ -1,7 +1,8 @@
 """The candidates that wait for one service, in their order."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from math import isfinite
+from typing import Any, NamedTuple
 
 from kip30.codecs import BYTES
 from kip30.errors import UnsupportedError
@@ -23,6 +24,14 @@ class WaitingPlace(NamedTuple):
     id: str
     place: LinePlace | None
     is_readable: bool = True
+
+
+def place_record(one: WaitingPlace) -> dict[str, Any]:
+    """Return *one* as JSON shows it; a time that JSON has no number for is null."""
+    place = dict.fromkeys(LinePlace._fields) if one.place is None else one.place._asdict()
+    if one.place is not None and not isfinite(one.place.since):  # another program wrote it
+        place["since"] = None
+    return {"id": one.id, **place, "readable": one.is_readable}
 
 
 def read_line(locator: PluginLocator, service: str) -> Sequence[WaitingPlace]:

@@ -6,7 +6,6 @@ Each reading opens the store and closes it, so that no session lasts from one to
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from math import isfinite
 from typing import Any, TypeVar
 
 from kip30.codecs import BYTES
@@ -16,7 +15,6 @@ from kip30.locator import PluginLocator
 from kip30.names import check_id
 from kip30.operations import (
     KeyScan,
-    WaitingPlace,
     check_servers,
     read_bans,
     read_directives,
@@ -24,7 +22,7 @@ from kip30.operations import (
     read_past_terms,
 )
 from kip30.operations.bans import ban_record
-from kip30.runtime.candidate_line import LinePlace
+from kip30.operations.service_line import place_record
 
 MOST_NAMES = 1000
 """The most keys, namespaces, members or candidates in a record."""
@@ -70,7 +68,7 @@ class StoreDetails:
         log = () if directed is None else directed.directives.log
         return {
             "service": name,
-            "line": None if line is None else list(map(_place, line[:MOST_NAMES])),
+            "line": None if line is None else list(map(place_record, line[:MOST_NAMES])),
             "more": max(0, len(line or ()) - MOST_NAMES),
             "terms": [one._asdict() for one in terms or ()],
             "directives": [one._asdict() for one in log],
@@ -144,13 +142,6 @@ def _known(
     except (StoreError, AuthenticationError) as error:
         problems.append(str(error))
         return None
-
-
-def _place(one: WaitingPlace) -> Record:
-    place = dict.fromkeys(LinePlace._fields) if one.place is None else one.place._asdict()
-    if one.place is not None and not isfinite(one.place.since):  # another program wrote it
-        place["since"] = None
-    return {"id": one.id, **place, "readable": one.is_readable}
 
 
 def _milliseconds(seconds: float | None) -> float | None:

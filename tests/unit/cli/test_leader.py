@@ -5,9 +5,12 @@ import socket
 import sqlite3
 from contextlib import ExitStack, closing
 
+import pytest
+
 from kip30 import PluginLocator
 from kip30.cli._exit_codes import Status
 from kip30.cli._schema import SCHEMA
+from kip30.codecs import BYTES
 from kip30.config import Properties, Value, load
 
 from .shell import Shell, ended, eventually, line_of
@@ -138,6 +141,20 @@ def test_an_unreadable_place_has_no_number(shell: Shell) -> None:
         ("b" * 16, True),
         ("a" * 16, False),
     ]
+
+
+@pytest.mark.parametrize("since", ["NaN", "1e999"])
+def test_a_time_that_is_no_number_of_json_is_null(shell: Shell, since: str) -> None:
+    place = f'{{"candidate": "c", "host": "h", "pid": 1, "since": {since}}}'
+    with PluginLocator().startup(str(shell.properties)) as locator:
+        locator.group_membership("kip30.candidates/s", BYTES).join("a" * 16, place.encode())
+        shown = shell("leader", "s", "-a").stdout
+        printed = shell("leader", "s", "-a", "--json").stdout
+    assert shown.startswith("1\tc\t-\th\t1\t")
+    assert "NaN" not in printed
+    assert "Infinity" not in printed
+    (one,) = json.loads(printed)["line"]
+    assert (one["candidate"], one["since"]) == ("c", None)
 
 
 def test_a_store_without_lines_says_so(shell: Shell) -> None:
