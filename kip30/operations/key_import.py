@@ -4,8 +4,7 @@ import json
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import islice
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 from kip30.codecs import STR
 from kip30.driver.records import Version
@@ -25,12 +24,13 @@ from kip30.errors import (
 from kip30.names import parse_key
 from kip30.storage import Storage
 
-T = TypeVar("T")
-
 LONGEST_LINE = 4 * 1024 * 1024
 """Bytes of a line at most: JSON may need six for each byte of a value."""
 
-_AT_ONCE = 200
+_MOST_KEYS = 200
+_MOST_BYTES = 4 * 1024 * 1024
+"""Keys and bytes of values in one call, which ends by one operation timeout, 5 s by default. A bulk
+write and a page of a scan have as many bytes."""
 
 
 class ConflictRule(Enum):
@@ -139,9 +139,9 @@ def plan_import(
                 f"the value of {key!r} has {len(value)} bytes: {value_bytes} is the limit"
             )
     missing, different, equal = dict[str, bytes](), dict[str, tuple[bytes, Version]](), 0
-    for part in _parts(values.items()):
-        present = storage.fetch_many([key for key, _ in part]).result()
-        for key, value in part:
+    for part in _parts(values):
+        present = storage.fetch_many(part).result()
+        for key, value in part.items():
             if key not in present:
                 missing[key] = value
             elif present[key] == value:
@@ -161,8 +161,8 @@ def write_import(storage: Storage[bytes], plan: ImportPlan, *, update: bool) -> 
     """
     errors, is_away = dict[str, Kip30Error](), False
     replaced: Mapping[str, tuple[bytes, Version]] = plan.different if update else {}
-    for part in _parts(plan.missing.items()):
-        failed = _not_sent(key for key, _ in part) if is_away else _create(storage, dict(part))
+    for part in _parts(plan.missing):
+        failed = _not_sent(part) if is_away else _create(storage, part)
         is_away = is_away or _got_no_answer(failed, len(part))
         errors |= failed
     for key, (value, version) in replaced.items():
@@ -218,7 +218,14 @@ def _got_no_answer(failed: Mapping[str, Kip30Error], count: int) -> bool:
     return len(failed) == count and all(isinstance(one, silent) for one in failed.values())
 
 
-def _parts(items: Iterable[T]) -> Iterator[list[T]]:
-    left = iter(items)
-    while part := list(islice(left, _AT_ONCE)):
+def _parts(values: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
+    """Yield *values* in parts that one call can read or write; a large value is a part alone."""
+    part, size = dict[str, bytes](), 0
+    for key, value in values.items():
+        if part and (len(part) == _MOST_KEYS or size + len(value) > _MOST_BYTES):
+            yield part
+            part, size = {}, 0
+        part[key] = value
+        size += len(value)
+    if part:
         yield part
