@@ -1,5 +1,6 @@
 """The items that a listener of the application works on, and the member that calls it."""
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -12,6 +13,8 @@ from kip30.coordinator.item_texts import decode
 from kip30.locator import PluginLocator
 
 T = TypeVar("T", bound="tuple[object, ...] | str")
+
+log: logging.Logger = logging.getLogger(__name__)
 
 NO_GENERATION = -1
 
@@ -40,13 +43,25 @@ class HeldItems(Generic[T]):
     def take_up(self, share: frozenset[T], generation: int) -> None:
         """Give up items that are not in *share*, then begin with the new ones.
 
-        If the listener raises at that, the items are not held: the next call offers them again.
+        If the listener raises at that, the new items are not held: it is asked to give them up, for
+        it may have begun with some, and the next call offers them again.
         """
         self.give_up(self.items - share)
         new = sorted(share - self.items)
         if new:
-            self._begin(new)
+            self._begin_or_give_up(new)
         self.items, self.generation = share, generation
+
+    def _begin_or_give_up(self, new: Sequence[T]) -> None:
+        try:
+            self._begin(new)
+        except BaseException:
+            # Now: the group may give them to others before the next call, and then there is none.
+            try:
+                self._give_up(new)
+            except Exception:  # the first error says more
+                log.exception("a listener raised when it was to give up what it had not begun with")
+            raise
 
     def give_up(self, items: Iterable[T]) -> None:
         """Let the listener give *items* up; they are given up even if it raises."""

@@ -26,7 +26,11 @@ class RebalanceListener(Protocol):
     """Called on the polling thread for items that are gained or lost, not for those that stay."""
 
     def on_assigned(self, items: Sequence[Item]) -> object:
-        """Start to work on *items*. If this raises, the next poll calls it with them again."""
+        """Start to work on *items*.
+
+        If this raises, `on_revoked` is called with all of them, because work on some may have
+        begun, and the next poll calls this again with those that still are this member's.
+        """
         ...
 
     def on_revoked(self, items: Sequence[Item]) -> object:

@@ -24,7 +24,11 @@ class WorkListener(Protocol):
     """Called on the polling thread for tasks that are gained or lost, not for those that stay."""
 
     def on_started(self, tasks: Sequence[str]) -> object:
-        """Start *tasks*. If this raises, the next poll calls it with them again."""
+        """Start *tasks*.
+
+        If this raises, `on_stopped` is called with all of them, because some may have started, and
+        the next poll calls this again with those that still are this member's.
+        """
         ...
 
     def on_stopped(self, tasks: Sequence[str]) -> object:

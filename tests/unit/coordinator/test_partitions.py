@@ -38,6 +38,7 @@ class Listener:
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[Item]]] = []
         self.failing = 0
+        self.revoked_raises = False
 
     def on_assigned(self, items: Sequence[Item]) -> None:
         self.calls.append(("assigned", list(items)))
@@ -47,6 +48,8 @@ class Listener:
 
     def on_revoked(self, items: Sequence[Item]) -> None:
         self.calls.append(("revoked", list(items)))
+        if self.revoked_raises:
+            raise TypeError("not begun")
 
     def on_lost(self, items: Sequence[Item]) -> None:
         self.calls.append(("lost", list(items)))
@@ -153,7 +156,10 @@ def test_a_change_of_topics_is_noticed_by_the_leader(client: PluginLocator, star
     await_items(first, second, count=5)
 
 
-def test_an_on_assigned_that_raises_is_called_again(client: PluginLocator) -> None:
+@pytest.mark.parametrize("revoked_raises", [False, True])
+def test_an_on_assigned_that_raises_gives_all_up_and_is_called_again(
+    client: PluginLocator, *, revoked_raises: bool
+) -> None:
     one = PartitionCoordinator(
         client,
         "g",
@@ -162,14 +168,18 @@ def test_an_on_assigned_that_raises_is_called_again(client: PluginLocator) -> No
         listener=(listener := Listener()),
         config=quick_config(client),
     )
-    listener.failing = 1
+    listener.failing, listener.revoked_raises = 1, revoked_raises
     with one:
         with pytest.raises(ValueError, match="not now"):
             one.ensure_active_group(20)
         assert one.owned == frozenset()
+        # At once: another member may get them before this one is called again.
+        assert listener.held() == set()
         assert one.ensure_active_group(20)
         assert len(one.owned) == 4
-    assert [name for name, _ in listener.calls] == ["assigned", "assigned", "revoked"]
+        assert listener.held() == one.owned
+    names = ["assigned", "revoked", "assigned", "revoked"]
+    assert [name for name, _ in listener.calls] == names
 
 
 @pytest.mark.case("K38")
