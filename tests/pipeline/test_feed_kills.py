@@ -38,13 +38,15 @@ class Feed:
     def __init__(self, source: Path, target: Path, out: Path) -> None:
         self._words = ["feed", str(source), str(target), "--out", str(out), "--interval", "1"]
         self._out = out
+        self._stderr = out.with_name("feed.stderr")
         self.process = self._started()
 
     def start_if_ended(self) -> None:
         """Start the command again if it has ended, as a kill or a store without answer ends it."""
         status = self.process.poll()
         if status is not None:
-            assert status in {-signal.SIGKILL, Status.INCOMPLETE, Status.UNAVAILABLE}
+            expected = {-signal.SIGKILL, Status.INCOMPLETE, Status.UNAVAILABLE}
+            assert status in expected, self._stderr.read_text()[-8_000:]
             self.process = self._started()
 
     def once(self) -> None:
@@ -71,12 +73,13 @@ class Feed:
         return False
 
     def _started(self) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            self._command(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with self._stderr.open("ab") as stderr:
+            return subprocess.Popen(
+                self._command(),
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                start_new_session=True,
+            )
 
     def _command(self, *more: str) -> list[str]:
         resume = ["--resume"] if (self._out / "manifest.json").exists() else []
