@@ -121,11 +121,3 @@ def without(modules: str, *words: str) -> "subprocess.CompletedProcess[bytes]":
         timeout=PATIENCE_SECONDS * time_scale(),
         env=environment,
     )
-
-
-def spoil_leaders(store: Path, *services: str) -> None:
-    """Make the records of the leaders of *services* unreadable, as other programs might."""
-    with closing(sqlite3.connect(store / "kip30.db")) as database, database:
-        for one in services:
-            statement = "UPDATE service SET data = 5 WHERE scope = ?"
-            assert database.execute(statement, [one.encode()]).rowcount == 1

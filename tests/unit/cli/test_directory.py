@@ -10,8 +10,9 @@ from kip30.cli._exit_codes import Status
 from kip30.cli._schema import SCHEMA
 from kip30.recipes import Lock
 from kip30_conformance.polling import eventually
+from tests.unit.unreadable_leader import add_unreadable_leader
 
-from .shell import Shell, spoil_leaders
+from .shell import Shell
 from .test_output import expect_fields, on_terminal
 
 
@@ -100,9 +101,8 @@ def test_a_leader_that_cannot_be_read_is_no_missing_one(
     shell: Shell, locator: PluginLocator
 ) -> None:
     with locator:
-        for service in ("a/b", "s"):
-            locator.leader_election(service).nominate("host-1", "")
-        spoil_leaders(shell.folder / "store", "a/b")
+        locator.leader_election("s").nominate("host-1", "")
+        add_unreadable_leader(shell.folder / "store", "a/b")
         result = shell("services")
         found = shell.json("services")
     assert result.stdout == "a/b\t?\t1\t0\ns\thost-1\t1\t0\n"

@@ -8,8 +8,9 @@ from kip30.cli._exit_codes import Status
 from kip30.codecs import BYTES
 from kip30.runtime.directives import decode_directives, directives_key, encode_directives
 from kip30.storage import Storage
+from tests.unit.unreadable_leader import add_unreadable_leader
 
-from .shell import Shell, spoil_leaders
+from .shell import Shell
 
 NOTHING = {"services": 0, "groups": 0, "namespaces": 0, "directives": 0, "dry_run": False}
 
@@ -61,8 +62,8 @@ def test_directives_of_a_leader_that_cannot_be_read_stay(shell: Shell) -> None:
     shell("pause", "s")
     shell("resume", "s")
     with PluginLocator().startup(str(shell.properties)) as locator:
-        locator.leader_election("s").nominate("host-1", "")
-        spoil_leaders(shell.folder / "store", "s")
+        locator.group_membership("g").join("m", "")
+        add_unreadable_leader(shell.folder / "store", "s")
         assert shell.json("prune", "--unused", "0s") == [NOTHING]
     assert shell("kv", "list", "kip30.directives").stdout.split() == ["kip30.directives/s"]
 

@@ -24,8 +24,9 @@ from kip30.codecs import BYTES
 from kip30.operations import overview
 from kip30.runtime.directives import Directives, ElectionPause, directives_key, encode_directives
 from kip30_conformance.polling import is_readable, time_scale
+from tests.unit.unreadable_leader import add_unreadable_leader
 
-from .shell import PATIENCE_SECONDS, SESSION_SECONDS, Shell, ended, line_of, spoil_leaders
+from .shell import PATIENCE_SECONDS, SESSION_SECONDS, Shell, ended, line_of
 from .test_doctor import use
 from .test_kv_bulk import damage
 from .test_output import expect_fields, plain_environment
@@ -132,9 +133,8 @@ def test_a_lasting_vacancy_wants_attention(shell: Shell, locator: PluginLocator)
 def test_a_service_whose_leader_cannot_be_read_is_not_vacant(
     shell: Shell, locator: PluginLocator
 ) -> None:
-    locator.leader_election("vacant").nominate("host-1", "")
     locator.group_membership(LINE).join("0123456789abcdef", "")
-    spoil_leaders(shell.folder / "store", "vacant")
+    add_unreadable_leader(shell.folder / "store", "vacant")
     result = shell("status")
     assert (result.exit_code, result.stderr) == (Status.REFUSED, "")
     (told,) = [value for name, value in rows(result.stdout) if name == "attention"]

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from kip30.serving.access_token import AccessToken
 from kip30.serving.page_server import MOST_VIEWERS, PageServer
 from kip30_backends.embedded import EmbeddedBackend
 from kip30_conformance.polling import eventually
+from tests.unit.unreadable_leader import add_unreadable_leader
 
 from .conftest import server_threads
 from .raw_client import Got, RawClient
@@ -362,10 +362,8 @@ def test_the_metrics_are_those_of_the_overview(page: Page) -> None:
 
 
 def test_a_leader_that_cannot_be_read_is_no_missing_one(page: Page, tmp_path: Path) -> None:
-    page.looked.locator.leader_election("s").nominate("host-1", "")
-    file = tmp_path / "store" / "kip30.db"
-    with closing(sqlite3.connect(file)) as database, database:
-        assert database.execute("UPDATE service SET data = 5").rowcount == 1
+    page.looked.locator.group_membership("g").join("m", "")
+    add_unreadable_leader(tmp_path / "store", "s")
     shown = page.record("/api/overview")["services"]["s"]
     assert (shown["leader"], shown["readable"]) == (None, False)
     metrics = page.ask("/metrics").body.decode()

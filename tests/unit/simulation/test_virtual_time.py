@@ -125,7 +125,7 @@ def runs() -> list[str]:
 @pytest.mark.case("D15")
 @pytest.mark.medium
 def test_d15_tests_of_the_core_have_one_trace(runs: list[str]) -> None:
-    assert "virtual time: 8 tests, " in runs[0]
+    assert "virtual time: 9 tests, " in runs[0]
     assert runs[0].rpartition("seed 1, trace ")[2] == runs[1].rpartition("seed 1, trace ")[2] != ""
 
 
