@@ -16,7 +16,7 @@ from kip30.cli._failures import say
 from kip30.cli._output import Output
 from kip30.cli._pipeline_progress import shown
 from kip30.cli._store_options import StoreChoice, opens_store
-from kip30.errors import StoreError, UnavailableError, UsageError
+from kip30.errors import StoreError, UsageError
 from kip30.pipeline.run.directory import check_usable, read_manifest
 from kip30.pipeline.run.job_errors import JobFailedError
 from kip30.pipeline.run.manifest import MANIFEST_NAME
@@ -158,10 +158,10 @@ class JobCall:
         """Return the report on a run whose Spark session has ended, from the run's manifest.
 
         Raises:
-            UnavailableError: There is no run yet.
+            JobFailedError: There is no run yet.
         """
         if self.out is None or not (self.out / MANIFEST_NAME).exists():
-            raise UnavailableError(reason) from error
+            raise JobFailedError(reason) from error
         manifest = read_manifest(self.out)
         return Report.of(manifest, JobEnding.INCOMPLETE, reason=reason)
 

@@ -67,3 +67,37 @@ def test_a_jvm_that_is_killed_is_named_and_the_run_goes_on(
         stdout, stderr = process.communicate(timeout=60 * time_scale())
     assert process.returncode == Status.OK, stderr
     assert contents(ends[1], list(VALUES)) == VALUES
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("spark.driver.memory=much", "Java gateway process exited before"),
+        ("spark.executor.heartbeatInterval=often", "SparkIllegalArgumentException: "),
+    ],
+)
+def test_a_spark_that_does_not_start_is_named(
+    tmp_path: Path, ends: list[Path], setting: str, reason: str
+) -> None:
+    with kip30("snapshot", ends[0], "--out", tmp_path / "run", "--conf", setting) as process:
+        _, stderr = process.communicate(timeout=60 * time_scale())
+    assert process.returncode == Status.UNAVAILABLE, stderr
+    last = stderr.splitlines()[-1]
+    assert last.startswith("kip30: the Spark job failed: Spark has not started: ")
+    assert reason in last
+
+
+def test_a_jvm_that_is_killed_as_it_starts_is_named(tmp_path: Path, ends: list[Path]) -> None:
+    def is_killed() -> bool:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            # Not the launcher, which prints the words of this one.
+            if "org.apache.spark.deploy.SparkSubmit" in child.cmdline():
+                child.kill()
+                return True
+        return False
+
+    with kip30("snapshot", ends[0], "--out", tmp_path / "run") as process:
+        eventually(is_killed, within=60)
+        _, stderr = process.communicate(timeout=60 * time_scale())
+    assert process.returncode == Status.UNAVAILABLE, stderr
+    assert "kip30: the Spark job failed: Spark has not started: " in stderr

@@ -28,12 +28,17 @@ def translating() -> Generator[None]:
         yield
     except AnalysisException:
         raise
-    except PySparkException as error:
-        raise translated(str(error)) from error
     except Exception as error:
-        if type(error).__module__.startswith("py4j"):
+        if is_of_spark(error):
             raise translated(str(error)) from error
         raise
+
+
+def is_of_spark(error: Exception) -> bool:
+    """Return whether Spark, or the connection to its JVM, has raised *error*."""
+    if isinstance(error, PySparkException | ConnectionError):  # Py4J lets the latter through
+        return True
+    return type(error).__module__.startswith("py4j")
 
 
 def translated(text: str) -> Exception:
@@ -53,6 +58,7 @@ def translated(text: str) -> Exception:
 
 def _summary(text: str) -> str:
     """Return the last cause in *text*, of a worker's or of Java, or else its first line."""
-    lines = [line.strip().removeprefix("Caused by: ") for line in text.splitlines() if line.strip()]
+    found = (line.strip().removeprefix("Caused by: ") for line in text.splitlines())
+    lines = [line.removeprefix(": ") for line in found if line]  # as Py4J begins the first cause
     causes = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
     return (causes[-1] if causes else lines[0] if lines else "no reason given")[:_TEXT_LIMIT]

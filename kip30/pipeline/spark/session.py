@@ -16,10 +16,12 @@ from pyspark.sql import SparkSession
 
 from kip30.driver.kit.interpreter import interpreter
 from kip30.errors import UsageError
+from kip30.pipeline.run.job_errors import JobFailedError
 from kip30.pipeline.spark import worker_daemon
 from kip30.pipeline.spark.class_archive import options_of_archive
 from kip30.pipeline.spark.connect_session import open_remote
 from kip30.pipeline.spark.data_source import Kip30DataSource
+from kip30.pipeline.spark.errors import is_of_spark, translated
 from kip30.pipeline.spark.settings import MASTER, settings_in
 from kip30.pipeline.spark.tasks import context_of
 
@@ -93,6 +95,8 @@ def running_session(
         conf: As for `open_session`.
         properties_file: As for `open_session`.
         end_seconds: How long the JVM may take to end.
+
+    Raises as `open_session`.
     """
     existing = SparkSession.getActiveSession()
     if existing is not None:
@@ -119,13 +123,17 @@ def close_session(session: SparkSession, seconds: float = _END_SECONDS) -> None:
 
     The JVM is killed if it has not ended after *seconds*.
     """
-    gateway: Any = getattr(SparkContext, "_gateway", None)
     with suppress(Exception):
         _quieten(session.sparkContext)
     with suppress(Exception):
         session.sparkContext.cancelAllJobs()
     with suppress(Exception):
         session.stop()
+    _end_jvm(seconds)
+
+
+def _end_jvm(seconds: float) -> None:
+    gateway: Any = getattr(SparkContext, "_gateway", None)
     process = getattr(gateway, "proc", None)
     if process is None:
         return
@@ -201,6 +209,7 @@ def open_session(
         UsageError: *remote* is no address, a package that it needs is missing, or the file has a
             line that is no setting of Spark's, or the environment names another one.
         ConfigError: The file cannot be read. As with all others of these, no session was opened.
+        JobFailedError: Spark has not started. What its JVM printed is on stderr.
         UnavailableError: There is no server at *remote*.
         UnsupportedError: There is no Python to start workers with.
     """
@@ -217,8 +226,15 @@ def _opened(
 ) -> SparkSession:
     if remote is not None:
         return open_remote(SparkSession.builder.appName(_NAME), remote)
-    session = _open_here(master, conf or {}, properties_file)
-    session.sparkContext.setLogLevel("ERROR")
+    try:
+        session = _open_here(master, conf or {}, properties_file)
+        session.sparkContext.setLogLevel("ERROR")
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        reason = why_ended() or str(translated(str(error)))
+        _end_jvm(_END_SECONDS)
+        raise JobFailedError(f"Spark has not started: {reason}") from error
     return session
 
 
