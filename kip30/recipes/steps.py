@@ -8,9 +8,7 @@ interrupted or cancelled, it releases what it has acquired, without waiting.
 import math
 import time
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from kip30.driver.clock import Clock
@@ -60,23 +58,10 @@ def run(steps: Steps[T], clock: Clock) -> T:
 
 
 def _wait(step: Await, clock: Clock) -> None:
-    """Wait in pieces: a queue's own timeout is paused while the system is suspended.
-
-    By a queue, and not by `concurrent.futures.wait`: an interrupt may leave the locks of that held,
-    and then the thread that completes a future waits without end. It may be this one, which gives
-    up what it has acquired.
-    """
-    if step.until <= clock.now() or any(future.done() for future in step.futures):
-        return
-    done: SimpleQueue[Future[Any]] = SimpleQueue()
-    for future in step.futures:
-        # By the base class: a subclass may call it on a thread of its own.
-        Future[Any].add_done_callback(future, done.put)
+    """Wait in pieces: a future's own timeout is paused while the system is suspended."""
     while (left := step.until - clock.now()) > 0:
         seconds = min(left, _LONGEST_WAIT)
         if not step.futures:
             time.sleep(seconds)
-            continue
-        with suppress(Empty):
-            done.get(timeout=seconds)
+        elif wait(step.futures, seconds, FIRST_COMPLETED).done:
             return
