@@ -82,10 +82,12 @@ def test_the_token_of_a_file_is_used_and_not_printed(shell: Shell, token_file: P
     with served(shell, *AT_ANY_PORT, "--token-file", str(token_file)) as server:
         assert server.token == ""
         assert server.ask("/api/overview", "0123456789abcdef").status == 200
+        assert server.process.stderr is not None
+        said = server.process.stderr.readline()  # which comes after the address
         server.process.terminate()
         out, err = server.process.communicate(timeout=PATIENCE_SECONDS * time_scale())
-    assert b"0123456789abcdef" not in out + err
-    assert str(token_file).encode() in err
+    assert b"0123456789abcdef" not in out + said + err
+    assert str(token_file).encode() in said
 
 
 def test_values_and_hosts_are_as_they_are_asked_for(shell: Shell) -> None:
