@@ -189,7 +189,7 @@ class DirectiveTests(DirectivesSuite):
             assert term.step_down_requested.wait(_SECONDS * time_scale())
             throughout(term.is_valid, seconds=A_MOMENT, what="the term stays valid")
             first.resign("a")
-        term = term_of(second, "b")
+        term = _elected(second, "b")
         first.nominate("a", "")
         wait_in_line(client, "s", 1)
         assert step_down_leader(client, "s", wait_seconds=_SECONDS).leader == "a"
@@ -226,7 +226,7 @@ class DirectiveTests(DirectivesSuite):
         step_down = after.directives.step_down
         assert step_down is not None
         assert after.leader == "b"
-        entry = term_of(second, "b").claim.entry
+        entry = _elected(second, "b").claim.entry
         assert step_down.fulfilled == TermId(entry.version.major, entry.nonce)
         second.resign("b")
         assert first.wait_elected("a", _SECONDS * time_scale())
@@ -494,8 +494,7 @@ class PastTermTests(DirectivesSuite):
         elections[1].nominate("b", "")
         wait_in_line(client, "s", 1)
         step_down_leader(client, "s")
-        # The operator may see the claim before its candidate learns of it.
-        assert elections[1].wait_elected("b", _SECONDS * time_scale())
+        _elected(elections[1], "b")
         elections[1].resign("b")
         assert elections[0].wait_elected("a", _SECONDS * time_scale())
         first.close()
@@ -609,6 +608,13 @@ def _noted(
 ) -> Sequence[PastTerm] | None:
     terms = read_past_terms(client, "s")
     return terms if wanted(terms) else None
+
+
+def _elected(election: LeaderElection[str], candidate: str) -> Leadership:
+    """Return the term of *candidate*, which an operator may see before its client learns of it."""
+    term = election.wait_elected(candidate, _SECONDS * time_scale())
+    assert term is not None
+    return term
 
 
 def _leads(*elections: LeaderElection[str]) -> Sequence[Leadership]:
