@@ -1,6 +1,7 @@
 """Notes the terms of one campaign in the record of its service, behind its elections."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from kip30.errors import (
     KeyExistsError,
     KeyMissingError,
     Kip30Error,
+    OutcomeUnknownError,
     StoreError,
     UnavailableError,
     VersionConflictError,
@@ -34,7 +36,15 @@ from kip30.runtime.past_terms import (
 log: logging.Logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
-"""Number of attempts after which a note is given up: nothing depends on it."""
+"""Number of attempts after which a note is given up, if the store answers: nothing depends on it.
+"""
+
+_OUTAGE_SECONDS = 3_600.0
+"""Seconds after which it is given up if the store does not: the ends of terms that an outage ended
+are those that operators look for."""
+
+_PAUSE_SECONDS = 10.0
+"""Seconds between two attempts in an outage, after the first ones."""
 
 
 class PastTermWriter:
@@ -57,6 +67,8 @@ class PastTermWriter:
         # Done when nothing is pending: the close of the store waits for it.
         self._written: Future[None] | None = None
         self._failures = 0
+        # Since when the store has not answered, on the clock; infinite if it has.
+        self._away_since = math.inf
         self._retry = Retry(store.context.clock)
         self._task = store.dispatcher.task(
             self._write, f"terms of {service!r}", waits_for_store=True
@@ -94,15 +106,26 @@ class PastTermWriter:
         try:
             self._add(pending)
         except Kip30Error as error:
-            self._failures += 1
-            if self._failures < _ATTEMPTS and not isinstance(error, StoreError):
-                self._retry.failed()
-                self._task.wake_at(self._retry.due)
+            due = self._next_attempt(error)
+            if due is not None:
+                self._task.wake_at(due)
                 return
             log.warning("%d terms of %r are not noted: %s", len(pending), self._service, error)
-        self._failures = 0
+        self._failures, self._away_since = 0, math.inf
         self._retry.succeeded()
         self._forget(pending)
+
+    def _next_attempt(self, error: Kip30Error) -> float | None:
+        """Return when to try again after *error*, on the clock; None: never."""
+        now = self._store.context.clock.now()
+        self._failures += 1
+        if self._failures < _ATTEMPTS and not isinstance(error, StoreError):
+            self._retry.failed()
+            return self._retry.due
+        if not isinstance(error, UnavailableError | OutcomeUnknownError):
+            return None
+        self._away_since = min(self._away_since, now)
+        return now + _PAUSE_SECONDS if now < self._away_since + _OUTAGE_SECONDS else None
 
     def _add(self, noted: Sequence[PastTerm]) -> None:
         """Add *noted* to the record.
