@@ -10,6 +10,7 @@ from typing import Self
 
 from kip30.runner.guard import kernel, processes
 from kip30.runner.interrupts import Handler
+from kip30.runner.job import is_shortage
 
 _FIRST_PROCESS = 1
 _REAP_SECONDS = 2.0
@@ -49,6 +50,9 @@ class OrphanReaper:
     def clear(self, guards: Collection[int] = ()) -> dict[int, int]:
         """Kill every adopted process, with all its descendants, and wait until all are gone.
 
+        While the system has no descriptor or memory to look for them, it is not known whether all
+        are, so this waits for that, too.
+
         Args:
             guards: Guards to spare, as those of `sweep`.
 
@@ -57,10 +61,15 @@ class OrphanReaper:
         """
         statuses: dict[int, int] = {}
         pauses = processes.pauses()
-        while left := self._left(guards):
-            statuses.update(_kill(left))
+        while True:
+            try:
+                left = self._left(guards)
+                if not left:
+                    return statuses
+                statuses.update(_kill(left))
+            except OSError as error:
+                _raise_unless_shortage(error)
             time.sleep(next(pauses))
-        return statuses
 
     def sweep(self, guards: Collection[int]) -> bool:
         """Kill every adopted process, with all its descendants, except those of live guards.
@@ -72,10 +81,15 @@ class OrphanReaper:
                 They are spared with all that is below them.
 
         Returns:
-            Whether none was left to be killed or reaped.
+            Whether none was left to be killed or reaped; false if the system has no descriptor or
+            memory to look for them.
         """
-        left = self._left(guards)
-        _kill(left)
+        try:
+            left = self._left(guards)
+            _kill(left)
+        except OSError as error:
+            _raise_unless_shortage(error)
+            return False
         return not left
 
     def reap_foreign(self, own: Collection[int]) -> None:
@@ -108,6 +122,11 @@ class OrphanReaper:
         self, also_spared: AbstractSet[processes.Identity] = frozenset()
     ) -> list[processes.Process]:
         return processes.descendants(self._spared | also_spared) if _has_children() else []
+
+
+def _raise_unless_shortage(error: OSError) -> None:
+    if not is_shortage(error.errno):
+        raise error
 
 
 def _kill(left: list[processes.Process]) -> dict[int, int]:

@@ -163,10 +163,14 @@ def _status(pid: int) -> dict[bytes, bytes]:
 
 
 def _content(pid: int, name: str) -> bytes:
-    """Return what a file of the process holds; nothing if the process is gone."""
+    """Return what a file of the process holds; nothing if the process is gone, or hidden.
+
+    Raises:
+        OSError: The file cannot be opened for another reason, such as a lack of descriptors.
+    """
     try:
         file = os.open(f"{_PROC}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return b""
     try:
         return os.read(file, _FILE_BYTES)
