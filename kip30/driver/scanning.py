@@ -24,8 +24,8 @@ from typing_extensions import override
 
 from kip30.driver.closeable import Closeable
 from kip30.driver.records import Version
-from kip30.errors import UnsupportedError, UsageError
-from kip30.names import check_namespace, escape
+from kip30.errors import InvalidNameError, UnsupportedError, UsageError
+from kip30.names import check_id, check_namespace, escape, unescape
 
 
 class Layout(Enum):
@@ -160,6 +160,21 @@ def claim_row(
 def hidden_leaders(service: str) -> bytes:
     """Return `Rejected.prefix` of the leader of *service*, whose record cannot be read."""
     return f"leader/{escape(service)}/".encode()
+
+
+def leaders_hidden_at(path: str) -> bytes | None:
+    """Return `Rejected.prefix` of a record at *path*, below a root; None: it is no leader's place.
+
+    For stores with paths; see `kip30.driver.key_layout`.
+    """
+    match path.split("/"):
+        case ["service", service, "leader"]:
+            try:
+                return hidden_leaders(check_id(unescape(service), "service"))
+            except InvalidNameError:
+                return None
+        case _:
+            return None
 
 
 class Rejected(NamedTuple):

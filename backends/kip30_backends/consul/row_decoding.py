@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from kip30.driver.key_layout import Paths
 from kip30.driver.record_format import unseal_all
 from kip30.driver.records import Version
-from kip30.driver.scanning import Layout, Page, Rejected, Row, View, claim_row, hidden_leaders
+from kip30.driver.scanning import Layout, Page, Rejected, Row, View, claim_row, leaders_hidden_at
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import Key, check_id, escape, keys_at, parse_key, unescape
 from kip30_backends.consul.transactions import UNREADABLE, KVColumns, KVPair, key_of
@@ -161,20 +161,8 @@ def _claims(root: str, under: str) -> ScanView:
         if any(one.startswith(under) or under.startswith(one) for one in begin)
     ]
     return ScanView(
-        root, (), rows, trees=tuple(trees), hidden=lambda key: _hidden(key[len(root) :])
+        root, (), rows, trees=tuple(trees), hidden=lambda key: leaders_hidden_at(key[len(root) :])
     )
-
-
-def _hidden(path: str) -> bytes | None:
-    """Return the prefix of the leaders of a service if *path* is the place of its leader."""
-    match path.split("/"):
-        case ["service", service, "leader"]:
-            try:
-                return hidden_leaders(_name(service))
-            except InvalidNameError:
-                return None
-        case _:
-            return None
 
 
 def _claim(record: KVPair, path: str) -> list[Row]:

@@ -16,7 +16,7 @@ from kip30.driver.scanning import (
     Row,
     View,
     claim_row,
-    hidden_leaders,
+    leaders_hidden_at,
 )
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import (
@@ -199,16 +199,8 @@ class ClaimView(ScanView):
 
     @override
     def _rejected(self, found: KeyValue, error: Exception) -> Rejected:
-        rejected = super()._rejected(found, error)
-        match found.key[len(self.prefix.encode()) :].split(b"/"):
-            case [b"service", service, b"leader"]:
-                try:
-                    name = check_id(_unescaped(service), "service")
-                except InvalidNameError:
-                    return rejected
-                return rejected._replace(prefix=hidden_leaders(name))
-            case _:
-                return rejected
+        path = _shown(found.key[len(self.prefix.encode()) :])
+        return super()._rejected(found, error)._replace(prefix=leaders_hidden_at(path))
 
     @override
     def key(self, found: KeyValue) -> bytes:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from kip30.driver.key_layout import Paths
 from kip30.driver.record_format import unseal
 from kip30.driver.records import Version
-from kip30.driver.scanning import Layout, Rejected, Row, View, claim_row, hidden_leaders
+from kip30.driver.scanning import Layout, Rejected, Row, View, claim_row, leaders_hidden_at
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import MAX_NAME_BYTES, Key, parse_key, unescape
 from kip30_backends.zookeeper.client.jute import Stat
@@ -153,14 +153,8 @@ class ClaimView(_Scoped):
 
     @override
     def hidden(self, path: str) -> tuple[bytes | None, bytes | None]:
-        match path[self._above_tops :].split("/"):
-            case ["service", service, "leader"]:
-                try:
-                    return None, hidden_leaders(_name_of_claim(service))
-                except InvalidNameError:
-                    return None, None
-            case _:
-                return None, None  # claims are looked at, and never followed
+        # Claims are looked at, and never followed.
+        return None, leaders_hidden_at(path[self._above_tops :])
 
     @override
     def check_scope(self, segment: str) -> None:

@@ -111,8 +111,8 @@ def open_target(config: StoreConfig, noted: str) -> Generator[PluginLocator]:
     """Open the store of *config* for the time of a with-block, if it is the one that was *noted*.
 
     Its file may have been changed since `note_target`: it is read once for both. The client takes
-    no part in operations, whatever the file says: its candidates would note their terms in keys of
-    the target, which the source has not.
+    no part in operations, also if the file has that: its candidates would note their terms in keys
+    of the target, which the source has not.
 
     Raises:
         UsageError: It is another store than *noted*, its `identity_of`. Nothing was written.

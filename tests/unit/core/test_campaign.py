@@ -425,7 +425,7 @@ def test_a_context_manager_leads_and_resigns(open_client: OpenClient) -> None:
 def test_an_interrupt_as_a_leader_is_nominated_leaves_no_candidate(
     client: PluginLocator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody else knows of it: it would lead as long as the process, and no block would run."""
+    """It would lead as long as the process, with no block that could resign it."""
     election, add = client.leader_election("s"), Campaign.add
 
     def interrupted(nominating: Campaign, candidacy: Candidacy, *, alone: bool) -> None:
