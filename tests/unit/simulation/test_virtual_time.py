@@ -35,6 +35,7 @@ FILES = (
     "test_metered_drivers.py",
     "test_metrics.py",
     "test_own_record_watch.py",
+    "test_past_term_writer.py",
     "test_preferred_candidates.py",
     "test_rejoin.py",
     "test_term_log.py",
