@@ -9,7 +9,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from typing_extensions import override
+
 from kip30 import Kip30Error
+from kip30.driver.closeable import Closeable
 from kip30.history.operations import Outcome
 from kip30.history.recorder import outcome_of
 from kip30_conformance.stall_detector import StallDetector
@@ -19,7 +22,7 @@ _STUCK = 3
 """A call that runs for this many times its limit is considered never to end."""
 
 
-class CallTimer:
+class CallTimer(Closeable):
     """Times calls, and records in the journal those that last too long. Thread-safe.
 
     Attributes:
@@ -31,7 +34,7 @@ class CallTimer:
         self._journal = journal
         self.limit = limit_seconds
         self._stalls = StallDetector()
-        self._running: dict[object, tuple[str, float]] = {}
+        self._running: dict[object, tuple[str, float, float]] = {}
         self._stuck: set[object] = set()
         self._ended: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._worst: defaultdict[str, float] = defaultdict(float)
@@ -43,8 +46,8 @@ class CallTimer:
 
         Any other error is a violation, and is recorded.
         """
-        token, started = object(), time.monotonic()
-        self._running[token] = (kind, started)
+        token, started, limit = object(), time.monotonic(), limit_seconds or self.limit
+        self._running[token] = (kind, started, limit)
         outcome = Outcome.OK.value
         try:
             yield
@@ -55,7 +58,12 @@ class CallTimer:
             self._journal.write("broken", kind=kind, text="".join(_lines(error)))
         finally:
             del self._running[token]
-            self._take_down(kind, outcome, started, limit_seconds or self.limit)
+            self._take_down(kind, outcome, started, limit)
+
+    @override
+    def close(self) -> None:
+        """Stop the detector of stalls. Idempotent."""
+        self._stalls.close()
 
     def count(self, kind: str, outcome: Outcome) -> None:
         """Count an outcome that was seen elsewhere."""
@@ -65,9 +73,9 @@ class CallTimer:
     def look(self) -> None:
         """Record each call that runs for too long, once, and all counts so far."""
         now = time.monotonic()
-        for token, (kind, started) in list(self._running.items()):
+        for token, (kind, started, limit) in list(self._running.items()):
             seconds = now - started - self._stalls.stalled_seconds(started)
-            if seconds > _STUCK * self.limit and token not in self._stuck:
+            if seconds > _STUCK * limit and token not in self._stuck:
                 self._stuck.add(token)
                 self._journal.write("stuck", kind=kind, seconds=seconds, text="")
                 faulthandler.dump_traceback()  # into the log of this client

@@ -76,6 +76,8 @@ class Client:
         self._journal.write("left behind", text=self._left_behind())
         self._over.set()
         self._reporting.join()
+        self._calls.close()
+        self._journal.close()
 
     def _opened(self) -> PluginLocator:
         while True:
@@ -108,9 +110,11 @@ class Client:
             work()
 
     def _end_of(self, what: str, end: Callable[[Participant, float], list[str]]) -> None:
-        seconds = _PATIENCE * self._limit
-        for name in () if self._participant is None else end(self._participant, seconds):
-            self._journal.write("stuck", kind=name, seconds=seconds, text="")
+        participant = self._participant
+        if participant is not None:
+            seconds = max(_PATIENCE * self._limit, participant.longest_limit)
+            for name in end(participant, seconds):
+                self._journal.write("stuck", kind=name, seconds=seconds, text="")
         _say(what=what)
 
     def _left_behind(self) -> str:

@@ -75,7 +75,8 @@ class FaultLoop:
 
     @property
     def _patience(self) -> float:
-        return 10 * self._timing.limit + self._timing.grace
+        # Longer than the limit of any action: a directive has twelve requests and a wait.
+        return 15 * self._timing.limit + self._timing.grace
 
     def _happen(self, episode: Episode) -> None:
         faults = [(planned, self._made(planned)) for planned in episode.faults]

@@ -83,6 +83,11 @@ class Participant:
         """Return whether all members that divide items have ever taken up a share."""
         return all(one.has_begun() for one in self._shares)
 
+    @property
+    def longest_limit(self) -> float:
+        """The seconds within which every action must end."""
+        return max(action.limit_seconds for action in (*self._writers, *self._others))
+
     def fall_quiet(self, seconds: float) -> list[str]:
         """Stop writing; return the actions that have not ended within *seconds*."""
         self._quiet.set()

@@ -6,10 +6,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
+from kip30.driver.closeable import Closeable
+
 Row = dict[str, Any]
 
 
-class ProcessJournal:
+class ProcessJournal(Closeable):
     """Rows of one process, in a file named after it. Thread-safe.
 
     Each row has ``what`` happened ``at`` which second of CLOCK_MONOTONIC, and the details.
@@ -26,6 +30,11 @@ class ProcessJournal:
         row = {"what": what, "at": time.monotonic(), **more}
         with self._lock:
             self._file.write(f"{json.dumps(row)}\n".encode())
+
+    @override
+    def close(self) -> None:
+        """Close the file; nothing may be written any more. Idempotent."""
+        self._file.close()
 
 
 def read_journals(folder: Path) -> dict[str, list[Row]]:

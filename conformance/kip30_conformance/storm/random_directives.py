@@ -48,7 +48,7 @@ class SendDirectives(RepeatedAction):
     def end(self) -> None:
         """End what holds the candidates back, so that one of them leads at the end."""
         for _ in range(_RESUMPTIONS):
-            with self._context.calls.call(self.name, limit_seconds=self._limit_seconds):
+            with self._context.calls.call(self.name, limit_seconds=self.limit_seconds):
                 self._resume()
                 return
 

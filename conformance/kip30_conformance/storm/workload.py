@@ -49,7 +49,12 @@ class ActionContext:
 
 
 class RepeatedAction(ABC):
-    """A repeated action, on a thread of its own, with pauses of random length."""
+    """A repeated action, on a thread of its own, with pauses of random length.
+
+    Attributes:
+        name: Its name, which no other action of this process has.
+        limit_seconds: How long it may take, once.
+    """
 
     def __init__(
         self,
@@ -59,12 +64,9 @@ class RepeatedAction(ABC):
         *,
         limit_seconds: float | None = None,
     ) -> None:
-        """Run as *name*, which no other action of this process has.
-
-        *limit_seconds* is the limit of each action; None for that of every call.
-        """
+        """Run as *name*; *limit_seconds* is None for the limit of every call."""
         self.name = name
-        self._limit_seconds = limit_seconds
+        self.limit_seconds = limit_seconds or context.calls.limit
         self._context = context
         self._pause = pause_seconds * context.pause_factor
         self._random = random.Random(f"{context.process} {name}")  # noqa: S311  to be repeated
@@ -74,7 +76,7 @@ class RepeatedAction(ABC):
         """Repeat it until *stop*."""
         while not stop.wait(self._random.uniform(0, 2 * self._pause)):
             kind = self.name.rstrip("0123456789")
-            with self._context.calls.call(kind, limit_seconds=self._limit_seconds):
+            with self._context.calls.call(kind, limit_seconds=self.limit_seconds):
                 self.act()
         self.end()
 
