@@ -14,7 +14,6 @@ from kip30.errors import StoreError
 from kip30.pipeline.follow.feed_sinks import Sink, Written
 from kip30.pipeline.follow.journal import Journal
 from kip30.pipeline.run.directory import RunDirectory
-from kip30.pipeline.run.job_errors import JobFailedError
 from kip30.pipeline.run.report import MOST_FINDINGS
 from kip30.pipeline.spark.errors import translating
 from kip30.pipeline.spark.wave_files import literal_path
@@ -99,12 +98,9 @@ class JournalConsumer:
 
     def _write(self, segments: range, rows: int) -> Written:
         files = [literal_path(self._journal.file_of(segment)) for segment in segments]
-        try:
-            with translating():
-                frame = self._spark.read.schema(self._schema).parquet(*files)
-                return self._sink.write(frame, segments.start, rows)
-        except OSError as error:  # Spark's process is gone
-            raise JobFailedError(f"Spark does not answer: {error}") from error
+        with translating():
+            frame = self._spark.read.schema(self._schema).parquet(*files)
+            return self._sink.write(frame, segments.start, rows)
 
     def _commit(self, segments: range, rows: int, written: Written) -> None:
         counts = self._run.manifest.counts

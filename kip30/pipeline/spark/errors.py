@@ -16,6 +16,8 @@ from kip30.pipeline.run.job_errors import JobFailedError
 
 _ERROR = re.compile(r"^(?:kip30\.errors\.)(\w+): (.*)$", re.MULTILINE)
 _TEXT_LIMIT = 500
+_HUNG_UP = ConnectionError, TimeoutError
+"""Py4J lets these of its connection to the JVM through."""
 
 
 @contextmanager
@@ -30,19 +32,29 @@ def translating() -> Generator[None]:
         raise
     except Exception as error:
         if is_of_spark(error):
-            raise translated(str(error)) from error
+            raise translated(error) from error
         raise
 
 
 def is_of_spark(error: Exception) -> bool:
     """Return whether Spark, or the connection to its JVM, has raised *error*."""
-    if isinstance(error, PySparkException | ConnectionError):  # Py4J lets the latter through
-        return True
+    if isinstance(error, Kip30Error):  # of which one is a ConnectionError, too
+        return False
+    return isinstance(error, (PySparkException, *_HUNG_UP)) or _is_of_gateway(error)
+
+
+def translated(error: Exception) -> Exception:
+    """Return the error of kip30 that *error*, which is of Spark, describes."""
+    if isinstance(error, _HUNG_UP):
+        return JobFailedError(f"Spark does not answer: {error}")
+    return _described(str(error))
+
+
+def _is_of_gateway(error: Exception) -> bool:
     return type(error).__module__.startswith("py4j")
 
 
-def translated(text: str) -> Exception:
-    """Return the error of kip30 that *text*, of an error of Spark, describes."""
+def _described(text: str) -> Exception:
     found = _ERROR.findall(text)
     if found:
         name, message = found[-1]

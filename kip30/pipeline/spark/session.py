@@ -232,7 +232,7 @@ def _opened(
     except Exception as error:
         if not is_of_spark(error):
             raise
-        reason = why_ended() or str(translated(str(error)))
+        reason = why_ended() or str(translated(error))
         _end_jvm(_END_SECONDS)
         raise JobFailedError(f"Spark has not started: {reason}") from error
     return session
