@@ -79,6 +79,13 @@ def counted(report: Report, *names: str) -> list[int]:
     return [report.counts[name] for name in names]
 
 
+def leave_as_after_a_crash(run: Path) -> None:
+    """Make the manifest in *run* as if its outcomes were lost."""
+    manifest = read_manifest(run)
+    manifest.waves, manifest.counts, manifest.done = [], {}, False
+    (run / MANIFEST_NAME).write_text(manifest.to_json())
+
+
 def test_a_dry_run_and_what_it_planned(
     spark: SparkSession, left: Path, right: Path, tmp_path: Path
 ) -> None:
@@ -192,11 +199,24 @@ def test_from_a_snapshot(spark: SparkSession, left: Path, right: Path, tmp_path:
     assert counted(report, "written", "conflict") == [4, 0]
     assert contents(right, KEYS) == RIGHT | LEFT
 
-    manifest = read_manifest(tmp_path / "run")  # as after a crash that lost the outcomes
-    manifest.waves, manifest.counts, manifest.done = [], {}, False
-    (tmp_path / "run" / MANIFEST_NAME).write_text(manifest.to_json())
+    leave_as_after_a_crash(tmp_path / "run")
     resumed = repaired(spark, of, tmp_path / "run", apply=True, resume=True)
     assert (resumed.counts, resumed.ending) == (report.counts, report.ending)
+
+
+def test_a_repair_is_not_resumed_with_another_diff(
+    spark: SparkSession, left: Path, right: Path, tmp_path: Path
+) -> None:
+    """The folder of the diff was replaced meanwhile: its writes are not those of the run."""
+    of = compared(spark, left, right, tmp_path / "diff")
+    repaired(spark, of, tmp_path / "run", apply=True)
+    leave_as_after_a_crash(tmp_path / "run")
+    before = (tmp_path / "run" / MANIFEST_NAME).read_text()
+    of.rename(tmp_path / "first")
+    compared(spark, left, right, of)
+    with pytest.raises(UsageError, match="begin a new run, without --resume"):
+        repaired(spark, of, tmp_path / "run", apply=True, resume=True)
+    assert (tmp_path / "run" / MANIFEST_NAME).read_text() == before
 
 
 @pytest.mark.large

@@ -121,7 +121,8 @@ def run(spark: SparkSession, options: RepairOptions, progress: Progress | None =
 
     Raises:
         UsageError: The arguments contradict each other; the diff is not done, or of something that
-            cannot be repaired, or of other stores than its files name by now. Nothing was written.
+            cannot be repaired, or of other stores than its files name by now, or another one than
+            the run was begun with. Nothing was written.
         UnsupportedError: The store cannot compare and set, or not fence. Nothing was written.
         StoreError: Files of the diff or of the snapshot are damaged. Nothing was written.
         NotElectedError: Another process runs this repair. Nothing was written.
@@ -152,6 +153,7 @@ class _Repair:
         self._left = directory.path / LEFT
         self._begun = time.monotonic()
         self._unsettled = found.manifest.counts[UNSETTLED]
+        _check_resumed(directory, found)
         directory.manifest.source = {
             "diff": found.manifest.run,
             "is_plan": not options.apply,
@@ -277,3 +279,17 @@ class _Repair:
 
     def _incomplete(self, reason: str) -> Report:
         return Report.of(self._run.manifest, JobEnding.INCOMPLETE, reason=reason)
+
+
+def _check_resumed(directory: RunDirectory, found: DiffFound) -> None:
+    """Require that *found* is the diff with which the run in *directory* was begun, if it was.
+
+    Raises:
+        UsageError: It is another one.
+    """
+    begun_with = directory.manifest.source.get("diff", found.manifest.run)
+    if begun_with != found.manifest.run:
+        raise UsageError(
+            f"{directory.path} repairs what diff {begun_with} has found, and the folder named"
+            f" holds diff {found.manifest.run}: begin a new run, without --resume"
+        )
