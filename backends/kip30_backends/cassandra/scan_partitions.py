@@ -10,7 +10,16 @@ from itertools import chain, groupby, islice
 from typing import Any, NamedTuple, Protocol
 
 from kip30.driver.records import Version
-from kip30.driver.scanning import Layout, Page, PageSize, Rejected, Span, View, claim_row
+from kip30.driver.scanning import (
+    Layout,
+    Page,
+    PageSize,
+    Rejected,
+    Span,
+    View,
+    claim_row,
+    hidden_leaders,
+)
 from kip30.driver.scanning import Row as Record
 from kip30_backends.cassandra.client.connections import (
     FIRST,
@@ -20,6 +29,7 @@ from kip30_backends.cassandra.client.connections import (
     Statements,
     walk,
 )
+from kip30_backends.cassandra.target_states import entry_of, seat_of, service_of
 
 _AT_ONCE = 100
 _PLACES = 1_000
@@ -365,10 +375,12 @@ def _converting(view: View) -> Mapping[TableColumns, _Convert]:
         return {RECORDS: _values}
     under = view.under.encode()
 
-    def only(claims: Callable[[Row], Iterator[Record]]) -> _Convert:
+    def only(claims: Callable[[Row], Iterator[Record | Rejected]]) -> _Convert:
         def convert(found: Sequence[Row]) -> Page:
-            rows = [claim for row in found for claim in claims(row)]
-            return Page.of(row for row in rows if row.key.startswith(under))
+            read = [claim for row in found for claim in claims(row)]
+            rejected = [one for one in read if isinstance(one, Rejected)]
+            rows = (one for one in read if isinstance(one, Record))
+            return Page.of((row for row in rows if row.key.startswith(under)), rejected)
 
         return convert
 
@@ -413,21 +425,26 @@ def _page_of_any(found: Sequence[Row]) -> Page:
     return Page.of(rows, rejected)
 
 
-def _members(row: Row) -> Iterator[Record]:
-    if row["version"] is not None:
-        names, version = (row["in_group"], row["id"]), Version(row["version"])
-        yield claim_row(
-            "member", *names, data=row["data"] or b"", version=version, owner=row["nonce"]
-        )
-
-
-def _leaders(row: Row) -> Iterator[Record]:
-    if row["epoch"] is None:
+def _members(row: Row) -> Iterator[Record | Rejected]:
+    if row["version"] is None:  # the partition has only static columns
         return
-    service, version = row["service"], Version(row["epoch"])
-    yield claim_row("epoch", service, data=None, version=version, owner=None)
-    if row["nonce"] is not None:
-        names = (service, row["candidate"])
-        yield claim_row(
-            "leader", *names, data=row["data"] or b"", version=version, owner=row["nonce"]
-        )
+    entry, (group, name) = entry_of(row, "id", "members"), (row["in_group"], row["id"])
+    if not entry.nonce:
+        yield Rejected(f"in_group = {group!r} and id = {name!r}".encode(), entry.data.decode())
+        return
+    yield claim_row(
+        "member", group, name, data=entry.data, version=entry.version, owner=entry.nonce
+    )
+
+
+def _leaders(row: Row) -> Iterator[Record | Rejected]:
+    service, state = row["service"], service_of([row])
+    if state.epoch is not None:
+        yield claim_row("epoch", service, data=None, version=Version(state.epoch), owner=None)
+    for candidate, entry in state.leaders(service).items():
+        if not entry.nonce:
+            reason, prefix = entry.data.decode(), hidden_leaders(service)
+            yield Rejected(seat_of(service).encode(), reason, prefix=prefix)
+            continue
+        names, version = (service, candidate), entry.version
+        yield claim_row("leader", *names, data=entry.data, version=version, owner=entry.nonce)

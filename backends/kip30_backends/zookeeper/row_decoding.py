@@ -154,7 +154,9 @@ class ClaimView(_Scoped):
     @override
     def hidden(self, path: str) -> tuple[bytes | None, bytes | None]:
         # Claims are looked at, and never followed.
-        return None, leaders_hidden_at(path[self._above_tops :])
+        place = path[self._above_tops :]
+        # A node that may not be listed hides the leader below it.
+        return None, leaders_hidden_at(place) or leaders_hidden_at(f"{place}/leader")
 
     @override
     def check_scope(self, segment: str) -> None:

@@ -219,6 +219,33 @@ def test_foreign_rows_are_rejected(
     assert "has no version" in rejected[1].reason
 
 
+def test_foreign_claims_are_rejected(
+    open_scanner: OpenScanner, open_client: Open, admin: Admin, namespace: str
+) -> None:
+    """A leader that cannot be read leads all the same, and a member is one."""
+    client = open_client(**PATIENT)
+    client.group_membership("g").join("m", "data")
+    assert client.leader_election("s").nominate("c", "")
+    admin.tell(
+        "INSERT INTO kip30.members (root, in_group, id, version, data)"
+        " VALUES (%s, 'g', 'x', 1, 0x00)",
+        namespace,
+    )
+    admin.tell(
+        "INSERT INTO kip30.leaders (root, service, seat, epoch, candidate)"
+        " VALUES (%s, 'a/b', 0, 4, 'x')",
+        namespace,
+    )
+    pages = [*pages_of(open_scanner(View(layout=Layout.CLAIMS)), 1_000)]
+    assert {row.key for page in pages for row in page.rows} == {
+        *(b"member/g/m", b"leader/s/c", b"epoch/s", b"epoch/a=2Fb")
+    }
+    member, leader = sorted(one for page in pages for one in page.rejected)
+    assert (member.key, member.prefix) == (b"in_group = 'g' and id = 'x'", None)
+    assert leader.key == b"service = 'a/b' and seat = 0 in table leaders"
+    assert leader.prefix == b"leader/a=2Fb/"
+
+
 @pytest.mark.parametrize("rows", [1, 2, 1_000])
 def test_claims_of_many_groups_and_of_services_without_a_leader(
     open_scanner: OpenScanner, open_client: Open, rows: int

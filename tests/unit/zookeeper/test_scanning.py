@@ -151,6 +151,17 @@ def test_unreadable_nodes_are_rejected(
             assert len([row for row in found if row.key.endswith(b"fine")]) == 2
 
 
+def test_a_service_that_may_not_be_listed_has_a_leader_that_cannot_be_read(
+    open_client: Open, open_scanner: OpenScanner, hide: Callable[[str], object], namespace: str
+) -> None:
+    assert open_client().leader_election("a/b").nominate("c", "")
+    hide(f"/{namespace}/service/a=2Fb")
+    store = open_scanner(View(layout=Layout.CLAIMS))
+    at = store.position()
+    found = [page for span in store.plan(at, 1_000) for page in store.scan(span, at)]
+    assert [one.prefix for page in found for one in page.rejected] == [b"leader/a=2Fb/"]
+
+
 @pytest.mark.parametrize("layout", [Layout.KIP30, Layout.RAW])
 def test_a_node_that_becomes_unreadable_between_two_spans_hides_what_is_below(
     open_client: Open,
