@@ -136,7 +136,7 @@ class ServiceMetrics:
             return
         with self._lock:
             service = self._used(name)
-            if service.own is None or _id(service.own) < _id(term):
+            if service.own is None or service.own.claim.order < term.claim.order:
                 service.own = term
             seconds = self._led(name, service, term.claim.order, _id(term))
         self._observe(name, seconds)

@@ -135,6 +135,17 @@ def test_a_store_that_came_back_empty_counts_from_1_again(setting: Setting) -> N
     assert setting.values() == (0, 1, 1, 3)
 
 
+def test_a_store_that_was_made_anew_counts_epochs_from_1(setting: Setting) -> None:
+    """The end of the old term may be noted after the beginning of the new one."""
+    setting.services.nominated("s")
+    old = setting.lead(epoch=7, order=10)
+    new = setting.lead(epoch=1, order=20)
+    setting.end(old, "lost")
+    assert setting.values() == (1, 1, 1, 2)
+    setting.end(new)
+    assert setting.values() == (0, 0, 1, 2)
+
+
 def test_an_unreadable_leader_is_no_vacancy(setting: Setting) -> None:
     setting.see(1, 4)
     setting.services.saw("s", Snapshot(2, {}, {"x": "written by a newer kip30"}))
