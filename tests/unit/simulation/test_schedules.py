@@ -4,7 +4,6 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -13,6 +12,7 @@ from weakref import ref
 import psutil
 import pytest
 
+from kip30_conformance.process_resources import expect_no_more_than, resources_held
 from kip30_conformance.simulation import simulate
 from kip30_conformance.simulation.plan import (
     LEADER,
@@ -167,6 +167,7 @@ def test_d17_a_plan_fails_in_the_same_way_when_it_is_read_again(bug: str) -> Non
 
 
 _TRACES = """
+from kip30_conformance.process_resources import expect_no_more_than, resources_held
 from kip30_conformance.simulation import simulate
 from kip30_conformance.simulation.plan import expand
 from kip30_conformance.simulation.schedule import Schedule
@@ -194,16 +195,15 @@ def test_d15_a_run_is_the_same_in_other_processes_and_after_other_runs() -> None
 
 
 def test_a_run_leaves_nothing() -> None:
-    process = psutil.Process()
     run(expand(1))
-    before = threading.active_count(), process.num_fds()
+    before = resources_held()
     schedule = Schedule(expand(2))
     schedule.run()
     found = ref(schedule)
     del schedule
     gc.collect()
     assert found() is None
-    assert (threading.active_count(), process.num_fds()) == before
+    expect_no_more_than(before)
 
 
 @pytest.mark.large

@@ -29,6 +29,10 @@ def rows(folder: Path, what: str) -> list[Row]:
     return [row for row in read_journals(folder)["c0"] if row["what"] == what]
 
 
+def fail() -> None:
+    raise RuntimeError("planted")
+
+
 def test_a_call_that_does_not_end_is_recorded_once(folder: Path, calls: CallTimer) -> None:
     with calls.call("put"):
         time.sleep(5 * LIMIT)
@@ -47,6 +51,6 @@ def test_a_call_with_a_longer_limit_may_last_longer(folder: Path, calls: CallTim
 
 def test_what_is_not_an_error_of_kip30_is_recorded(folder: Path, calls: CallTimer) -> None:
     with calls.call("put"):
-        raise RuntimeError("planted")
+        fail()
     assert "planted" in rows(folder, "broken")[0]["text"]
     assert calls.counted()["ended"] == {"put": {"broken": 1}}

@@ -10,9 +10,10 @@ from kip30 import Leadership
 from kip30.driver.clock import SystemClock
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, start
-from tests.unit.clients import PATIENT, Open, opening
+from tests.unit.clients import Open, opening
 
 _LONG, _SHORT = 40.0, 8.0
+_TIMEOUTS = ("session", "operation")
 
 
 @pytest.fixture
@@ -58,7 +59,8 @@ def test_a_server_that_grants_less_at_a_reconnection_is_believed(
     ensemble: Ensemble, settings: list[str], open_client: Open
 ) -> None:
     """Else a leader would believe in its term after the servers have given the seat away."""
-    client = open_client(**{**PATIENT, "plugin.session.timeout.ms": round(1000 * _LONG)})
+    timeouts = {f"plugin.{name}.timeout.ms": round(1000 * _LONG) for name in _TIMEOUTS}
+    client = open_client(**timeouts)
     election = client.leader_election("s")
     assert election.nominate("c", "")
     term = election.leadership("c")
