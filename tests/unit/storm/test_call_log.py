@@ -49,7 +49,7 @@ def test_a_call_with_a_longer_limit_may_last_longer(folder: Path, calls: CallTim
     assert [row["kind"] for row in rows(folder, "slow")] == ["put"]
 
 
-def test_what_is_not_an_error_of_kip30_is_recorded(folder: Path, calls: CallTimer) -> None:
+def test_an_error_of_another_kind_is_recorded(folder: Path, calls: CallTimer) -> None:
     with calls.call("put"):
         fail()
     assert "planted" in rows(folder, "broken")[0]["text"]
