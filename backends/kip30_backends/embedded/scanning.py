@@ -69,6 +69,8 @@ try:
 except sqlite3.Error as error:
     sys.exit(f"{getattr(error, 'sqlite_errorcode', 1)} {error}")
 """
+_OF_WRITES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC}
+"""Codes that are of the copy, because only that is written."""
 _REV = "SELECT max(rev) FROM change"
 
 
@@ -147,7 +149,7 @@ def _run(uri: str, copy: Path, seconds: float, file: Path) -> None:
         raise StoreError(f"the copy of {file} failed: {done.stderr.strip()}")
     error = sqlite3.OperationalError(message)
     error.sqlite_errorcode = int(code)
-    raise translate(error, file)
+    raise translate(error, copy if error.sqlite_errorcode in _OF_WRITES else file)
 
 
 _ROOT = "SELECT id FROM root WHERE name = ?"

@@ -2,12 +2,13 @@
 
 import gc
 import os
+import resource
 import shutil
 import sqlite3
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,29 @@ def test_no_copy_is_made_while_nothing_changes(
     assert not path_of(tmp_path, int(at.at)).exists()
     put(backend, "l")
     assert names_of(store) == [b"n/k", b"n/l"]
+
+
+@contextmanager
+def limited_files() -> Iterator[None]:
+    """Let this process, and those that it starts, write no file of more than 64 KiB."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_copy_that_cannot_be_written_is_named(
+    backend: EmbeddedBackend, open_scanner: OpenScanner, tmp_path: Path
+) -> None:
+    """It may be on another disk than the database, of which nothing is wrong."""
+    put(backend, "k", os.urandom(200_000))
+    store = open_scanner(scratch=tmp_path)
+    with limited_files(), pytest.raises(StoreError, match=rf"^{tmp_path}/draft"):
+        store.position()
+    assert not [*tmp_path.glob("draft-*")]
+    assert names_of(store) == [b"n/k"]
 
 
 def test_without_a_directory_the_copy_ends_with_the_scanner(
