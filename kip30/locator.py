@@ -195,12 +195,12 @@ class PluginLocator(Closeable):
             UsageError: *listener* cannot be called, or cannot be hashed.
         """
         check_callback(listener)
-        self._open().sessions.add_listener(listener)
+        self._open().lease_tracker.add_listener(listener)
 
     def remove_session_listener(self, listener: SessionListener) -> None:
         """Remove *listener*, if it was added: no call of it starts after this returns."""
         check_callback(listener)
-        self._open().sessions.remove_listener(listener)
+        self._open().lease_tracker.remove_listener(listener)
 
     @override
     def close(self) -> None:

@@ -83,8 +83,8 @@ class Bridge:
         # Those of reads and of writes that no thread makes: many of them in flight cost little.
         self._read_turns = CallTurns(_IN_FLIGHT, self._seconds, limit)
         self.write_turns: CallTurns = CallTurns(_IN_FLIGHT, self._seconds, limit)
-        self._beginnings = IterationLimit(_IN_ONE_ITERATION)
-        self.homes: WeakSet[Any] = WeakSet()  # the `Listeners` of all handles
+        self._iteration_limit = IterationLimit(_IN_ONE_ITERATION)
+        self.listeners: WeakSet[Any] = WeakSet()  # the `Listeners` of all handles
         self.counterparts: WeakSet[Any] = WeakSet()  # the `AsyncCounterparts` of all handles
         self._listening: set[asyncio.Task[None]] = set()
 
@@ -105,8 +105,8 @@ class Bridge:
         Raises as `check` does.
         """
         self.check()
-        if not self._beginnings.admits():
-            await self._beginnings.admitted()
+        if not self._iteration_limit.admits():
+            await self._iteration_limit.admitted()
             self.check()
 
     async def give_back(self, function: Callable[[], T]) -> T:

@@ -41,20 +41,20 @@ class Listener(Generic[E]):
 
     def __init__(
         self,
-        home: "Listeners",
+        listeners: "Listeners",
         function: AsyncListener[Any],
         convert: Callable[[E], Any] = _as_it_is,
     ) -> None:
         """Call *function* in the loop, with the result of *convert* for each event.
 
-        No call starts once *home* is closed.
+        No call starts once *listeners* is closed.
         """
         # Both for the loop's thread only. removed: start no call. given_up: the task that began to
         # register it was cancelled or waited too long, so another task has to register it.
         self.removed: bool = False
         self.given_up: bool = False
-        self._home = home
-        self._bridge = home.bridge
+        self._listeners = listeners
+        self._bridge = listeners.bridge
         self._function = function
         self._convert = convert
         self._context = copy_context()
@@ -69,7 +69,7 @@ class Listener(Generic[E]):
         return rest if is_posted else None
 
     def _start(self, event: E, rest: Suspended, work: TermWork | None = None) -> None:
-        if self.removed or self._home.closed or self._bridge.closed:
+        if self.removed or self._listeners.closed or self._bridge.closed:
             succeed(rest, None)
             return
         # A task that is cancelled before its first step never runs: only its end is certain.
@@ -79,7 +79,7 @@ class Listener(Generic[E]):
         task.add_done_callback(lambda _: succeed(rest, None))
 
     async def _run(self, event: E) -> None:
-        if self.removed or self._home.closed:  # since the task was made
+        if self.removed or self._listeners.closed:  # since the task was made
             return
         try:
             result = self._function(self._convert(event))
@@ -130,7 +130,7 @@ class Listeners:
         """Start without listeners."""
         self.bridge = bridge
         self.closed: bool = False  # no listener of this handle is called any longer
-        bridge.homes.add(self)  # weakly; a listener keeps its home
+        bridge.listeners.add(self)  # weakly; a listener keeps it
         self._kept: dict[tuple[object, AsyncListener[Any]], _Kept] = {}
 
     async def add(
@@ -180,8 +180,8 @@ class Listeners:
         check_callback(function)
         if self.closed or self.bridge.closed:
             return
-        homes = [self] if (place, function) in self._kept else self.bridge.homes
-        found = [home.taken(place, function) for home in list(homes)]
+        keepers = [self] if (place, function) in self._kept else self.bridge.listeners
+        found = [one.taken(place, function) for one in list(keepers)]
         for kept in filter(None, found):
             await self._end(kept, unregister)
 

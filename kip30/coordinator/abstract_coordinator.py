@@ -198,7 +198,7 @@ class AbstractCoordinator(MemberStatus, Closeable):
         thread, parts = self._thread, self._present()
         if thread is not None and thread.failure is not None:
             return thread.failure
-        return None if parts is None else parts.member.trouble
+        return None if parts is None else parts.member.last_error
 
     def request_rejoin(self, reason: str) -> None:
         """Report that `metadata` has changed, so that a round is needed. Any thread may call.

@@ -109,7 +109,7 @@ class MemberLoop:
         self._listen: Callable[[], None] | None = listen
         self._retry = Retry(requests.clock)
         # The error for which the last request is tried again. Only the polling thread writes it.
-        self.trouble: Kip30Error | None = None
+        self.last_error: Kip30Error | None = None
         # When to ask the application next whether something has changed.
         self._refresh_at = 0.0
         # Whether request_rejoin was called since the metadata was last collected. Any thread sets
@@ -209,10 +209,10 @@ class MemberLoop:
             if self._is_in_application:
                 raise
             log.info("group member %s tries again after: %s", self._member_id(), error)
-            self.trouble = error
+            self.last_error = error
             self._retry.failed()
             return False
-        self.trouble = None
+        self.last_error = None
         self._retry.succeeded()
         return True
 

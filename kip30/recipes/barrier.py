@@ -149,7 +149,7 @@ class BarrierPlace(Place):
     @override
     def begin(self) -> None:
         """Read the line, and again when the record changes or the last round has left."""
-        self._store.observations.attach(self._record.target, self._task)
+        self._store.subscriptions.attach(self._record.target, self._task)
         super().begin()
 
     @override
@@ -168,7 +168,7 @@ class BarrierPlace(Place):
     @override
     def close(self) -> None:
         super().close()
-        self._store.observations.detach(self._record.target, self._task)
+        self._store.subscriptions.detach(self._record.target, self._task)
 
     def _in_the_way(self, before: Sequence[InLine]) -> Sequence[InLine]:
         """Select a member that passed in the last round and is still there, if enough wait."""

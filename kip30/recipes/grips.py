@@ -53,7 +53,7 @@ class Grip(Closeable):
         self.held: LeaseBound = held
         self._progress = progress
         # The block of the ``with``, for which the recipe's own close waits.
-        self._block: TermWork | None = None
+        self._work: TermWork | None = None
         self._token = token
         self._release = release
         self._seconds = seconds
@@ -130,12 +130,12 @@ class Grip(Closeable):
 
     def enter_block(self, runner: ThreadOrTask) -> None:
         """Note that *runner* works with it, until `leave_block`."""
-        self._block = self._progress.begin(self.held, runner)
+        self._work = self._progress.begin(self.held, runner)
 
     def leave_block(self) -> None:
         """Note that no block works with it any longer."""
-        if self._block is not None:
-            self._progress.end(self._block)
+        if self._work is not None:
+            self._progress.end(self._work)
 
     @override
     def __repr__(self) -> str:

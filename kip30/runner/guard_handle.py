@@ -102,7 +102,7 @@ class GuardHandle(Closeable):
         self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._tether, tether = socket.socketpair()
         memory = shared_memory.create()
-        self._page = SharedMemory(memory)
+        self._memory = SharedMemory(memory)
         self._was_stuck = False
         passed = [control.fileno(), tether.fileno(), self._tether.fileno(), memory]
         try:
@@ -110,7 +110,7 @@ class GuardHandle(Closeable):
         except BaseException:
             self._control.close()
             self._tether.close()
-            self._page.close()
+            self._memory.close()
             raise
         finally:
             control.close()
@@ -129,12 +129,12 @@ class GuardHandle(Closeable):
     @property
     def command_pid(self) -> int:
         """The command's process id; 0 until it is started."""
-        return self._page.command
+        return self._memory.command
 
     @property
     def stops(self) -> int:
         """The number of times that the terminal has stopped the command."""
-        return self._page.stops
+        return self._memory.stops
 
     def is_alive(self) -> bool:
         """Return whether the guard process is there, if only stopped; false once it was killed.
@@ -150,8 +150,8 @@ class GuardHandle(Closeable):
 
     def is_standing_still(self) -> bool:
         """Return whether the guard missed its beats since `start`: it is stopped, or starved."""
-        limit = deadlines.beat_limit(self._page) if self.command_pid else _START_LIMIT
-        return shared_memory.now() - self._page.beat > limit
+        limit = deadlines.beat_limit(self._memory) if self.command_pid else _START_LIMIT
+        return shared_memory.now() - self._memory.beat > limit
 
     def start(
         self,
@@ -176,9 +176,9 @@ class GuardHandle(Closeable):
         """
         changes = {**_locale(), **command.environment}
         order = orders.encode(StartOrder(command.command, changes, uses_terminal=uses_terminal))
-        self._page.grace = _nanoseconds(command.grace_seconds)
-        self._page.timeout = _nanoseconds(leased.timeout_seconds)
-        self._page.beat = shared_memory.now()
+        self._memory.grace = _nanoseconds(command.grace_seconds)
+        self._memory.timeout = _nanoseconds(leased.timeout_seconds)
+        self._memory.beat = shared_memory.now()
         self.renew(leased.deadline)
         packet = messages.encode(messages.START)
         file = sealed("kip30-order", order)
@@ -191,7 +191,7 @@ class GuardHandle(Closeable):
 
     def renew(self, deadline: float) -> None:
         """Inform the guard of the lease's deadline, in seconds of the system's clock."""
-        self._page.deadline = _nanoseconds(deadline)
+        self._memory.deadline = _nanoseconds(deadline)
 
     def stop(self, number: int) -> None:
         """Send a signal to the command and its descendants; the first one begins their grace."""
@@ -247,7 +247,7 @@ class GuardHandle(Closeable):
             self.destroy()
         self._process.wait()
         self._tether.close()
-        self._page.close()
+        self._memory.close()
 
     def _receive(self) -> bytes:
         # If a dead guard left orders unread, the first read is an error, even if it had sent a

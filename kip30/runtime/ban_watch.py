@@ -44,12 +44,12 @@ class BanWatch:
     def begin(self, reader: FeedReader) -> None:
         """Wake *reader* at every change, until `end`."""
         if self._target is not None:
-            self._feed = self._store.observations.attach(self._target, reader)
+            self._feed = self._store.subscriptions.attach(self._target, reader)
 
     def end(self, reader: FeedReader) -> None:
         """Undo `begin`; do nothing if it was not called."""
         if self._target is not None:
-            self._store.observations.detach(self._target, reader)
+            self._store.subscriptions.detach(self._target, reader)
 
     def ban_of(self, member_id: str) -> Ban | None:
         """Return the ban of *member_id*, as far as is known; None if there is none."""

@@ -681,7 +681,7 @@ class Campaign:
 
     def _won(self, candidacy: Candidacy, claim: Claim) -> None:
         term = self._new_term(candidacy, claim)
-        self._store.sessions.adopt(claim.lease)
+        self._store.lease_tracker.adopt(claim.lease)
         self._line.served()
         self._preferred.led()
         self._vacancies.granted()

@@ -108,7 +108,7 @@ class LinePosition:
     def close(self) -> None:
         """Stop watching."""
         if self._target is not None:
-            self._store.observations.detach(self._target, self._task)
+            self._store.subscriptions.detach(self._target, self._task)
             self._target = self._feed = None
 
     def _before(self) -> Sequence[InLine]:
@@ -145,7 +145,7 @@ class LinePosition:
             return
         self.close()
         if wanted is not None:
-            self._feed = self._store.observations.attach(wanted, self._task)
+            self._feed = self._store.subscriptions.attach(wanted, self._task)
             self._target = wanted
 
 

@@ -359,7 +359,7 @@ class MemberLifecycle:
         claim, shows_data = self._claims.claim(update.data)
         wake, future = self._incarnations.wake, self._store.future
         member = Member(claim, update.data, wake, future)
-        self._store.sessions.adopt(claim.lease)
+        self._store.lease_tracker.adopt(claim.lease)
         with self._turning:  # so that nothing reports this incarnation lost before it has begun
             self.member, self._obeyed = member, None
             is_joined = self._phases.enter(Phase.JOINED)

@@ -110,10 +110,10 @@ class OpenStore:
             clock, durations=metrics.callbacks if metrics else None
         )
         self.callbacks: Callbacks = Callbacks(self.dispatcher)
-        self.observations: Subscriptions = Subscriptions(observe, metrics)
+        self.subscriptions: Subscriptions = Subscriptions(observe, metrics)
         self.registrations: Registrations = Registrations()
         self.late_claim_reads: LateClaimReads = LateClaimReads(observe, clock)
-        self.sessions: LeaseTracker = LeaseTracker(self.dispatcher, name, metrics)
+        self.lease_tracker: LeaseTracker = LeaseTracker(self.dispatcher, name, metrics)
         self.terms: TermLog = TermLog(name, metrics.services if metrics else None)
         self.unreadable: UnreadableLog = UnreadableLog()
         self.work: WorkInProgress = WorkInProgress(context.clock)
@@ -232,7 +232,7 @@ class OpenStore:
         """
         self.check()
         subscription = Subscription(self.dispatcher, target, describe, callback, self.unreadable)
-        feed = self.observations.attach(target, subscription.task)
+        feed = self.subscriptions.attach(target, subscription.task)
         try:
             baseline = self.wait(self.drivers.observe.snapshot(target))
         except BaseException:
@@ -244,7 +244,7 @@ class OpenStore:
     def unsubscribe(self, subscription: Subscription[Any]) -> None:
         """Start no call of its callback after this returns."""
         subscription.close()
-        self.observations.detach(subscription.target, subscription.task)
+        self.subscriptions.detach(subscription.target, subscription.task)
 
     def register(self, active_claim: ActiveClaim, service: str | None = None) -> None:
         """Note *active_claim* until `unregister`, and close it before the store is closed.
@@ -278,7 +278,7 @@ class OpenStore:
 
     def states(self) -> States:
         """See `kip30.runtime.store_metrics.Readings`."""
-        return self.observations.states()
+        return self.subscriptions.states()
 
     def candidate_services(self) -> Collection[str]:
         """See `kip30.runtime.store_metrics.Readings`."""
@@ -286,7 +286,7 @@ class OpenStore:
 
     def lease_remaining_seconds(self) -> float | None:
         """See `kip30.runtime.store_metrics.Readings`."""
-        return self.sessions.remaining_seconds()
+        return self.lease_tracker.remaining_seconds()
 
     def is_foreign(self) -> bool:
         """Return whether this belongs to the parent of this forked process."""
@@ -331,7 +331,7 @@ class OpenStore:
             last_first.callback(self._hold_if_asked)
             for active_claim in active_claims:
                 last_first.callback(active_claim.close)
-            last_first.callback(self.sessions.close)
+            last_first.callback(self.lease_tracker.close)
 
     def _hold_if_asked(self) -> None:
         hold, context = present_hold(), self.context

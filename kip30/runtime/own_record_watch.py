@@ -58,7 +58,7 @@ class OwnRecordWatch:
             self._is_closed = True
             feed, self._feed = self._feed, None
         if feed is not None:
-            self._store.observations.detach(self._target, self._task)
+            self._store.subscriptions.detach(self._target, self._task)
 
     def _begin_later(self) -> None:
         if self._feed is None and not self._is_closed:
@@ -71,7 +71,7 @@ class OwnRecordWatch:
         if self._feed is not None or self._is_closed or not is_due:
             return
         try:
-            self._feed = self._store.observations.attach(self._target, self._task)
+            self._feed = self._store.subscriptions.attach(self._target, self._task)
         except (ClosedError, LifecycleError):
             self._is_closed = True
         except Kip30Error as error:

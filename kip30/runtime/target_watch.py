@@ -17,20 +17,20 @@ class TargetWatch:
     def __init__(self, store: OpenStore, target: Target, wake: Callable[[], None]) -> None:
         """Watch nothing yet; call *wake* at every change: it must not block."""
         self.feed: Feed | None = None
-        self._observations = store.observations
+        self._subscriptions = store.subscriptions
         self._target = target
         self._wake = wake
 
     def begin(self) -> None:
         """Watch the target, if it is not watched."""
         if self.feed is None:
-            self.feed = self._observations.attach(self._target, self)
+            self.feed = self._subscriptions.attach(self._target, self)
 
     def end(self) -> None:
         """Stop watching the target."""
         if self.feed is not None:
             self.feed = None
-            self._observations.detach(self._target, self)
+            self._subscriptions.detach(self._target, self)
 
     def wake(self) -> None:
         """Note a change; the feed calls this."""

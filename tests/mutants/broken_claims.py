@@ -80,7 +80,7 @@ class MemberForEver(EmbeddedBackend):
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
-        mutate(self._resources.peers, "is_alive", lambda *_: True)
+        mutate(self._resources.liveness, "is_alive", lambda *_: True)
 
 
 class LeavesLate(EmbeddedBackend):

@@ -168,7 +168,7 @@ class UpdatedForEver(EmbeddedBackend):
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
         self._file = self.describe()["file"]
-        mutate(self._resources.peers, "is_alive", self._is_alive)
+        mutate(self._resources.liveness, "is_alive", self._is_alive)
 
     def _is_alive(self, is_alive: Callable[..., bool], *given: Any) -> bool:
         return is_alive(*given) or any(map(self._was_updated, given))

@@ -212,12 +212,12 @@ def test_a_damaged_note_of_a_journal_is_forgotten(tmp_path: Path) -> None:
     first, later = (JournalPosition(at=Position("s", at)) for at in ("100", "108"))
     journal.append([], first)
     journal.note(later)
-    noted = Journal(tmp_path, Layout.KIP30).mark
+    noted = Journal(tmp_path, Layout.KIP30).position
     assert noted is not None
     assert noted.at == later.at
     file = tmp_path / "reached.json"
     file.write_text(file.read_text().replace("108", "109"))
-    known = Journal(tmp_path, Layout.KIP30).mark
+    known = Journal(tmp_path, Layout.KIP30).position
     assert known is not None
     assert known.at == first.at
 
@@ -243,8 +243,8 @@ def test_a_segment_of_a_feed_is_not_applied_if_it_is_damaged(
     fill(source, {f"n/k{number}": b"v" * 4000 for number in range(20)})
     append = Journal.append
 
-    def damaged(self: Journal, entries: Sequence[JournalRow], mark: JournalPosition) -> None:
-        append(self, entries, mark)
+    def damaged(self: Journal, entries: Sequence[JournalRow], position: JournalPosition) -> None:
+        append(self, entries, position)
         file = self.file_of(self.segment)
         data = file.read_bytes()
         file.write_bytes(with_flipped_bit(data, len(data) // 3))

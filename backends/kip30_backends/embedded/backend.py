@@ -56,7 +56,7 @@ class EmbeddedBackend(Backend, LeaseSharing):
             resources.database,
             resources.root,
             resources.sessions,
-            resources.peers,
+            resources.liveness,
             resources.answers,
         )
         self.membership = EmbeddedMembership(*shared)
@@ -65,7 +65,7 @@ class EmbeddedBackend(Backend, LeaseSharing):
             resources.database,
             resources.root,
             context.clock,
-            resources.peers,
+            resources.liveness,
             resources.answers,
         )
         self.observe = Observe(resources.read, resources.watch)
@@ -110,7 +110,7 @@ class EmbeddedBackend(Backend, LeaseSharing):
         self._resources.close()
 
     def _count_sessions(self) -> int:
-        return len(self._resources.database.read(self._resources.peers.sessions))
+        return len(self._resources.database.read(self._resources.liveness.sessions))
 
 
 def _opened(context: Context, settings: EmbeddedSettings) -> Resources:

@@ -59,14 +59,14 @@ class EmbeddedElection(ElectionDriver):
         database: Database,
         root: int,
         sessions: Sessions,
-        peers: SessionLiveness,
+        liveness: SessionLiveness,
         answers: Answers,
     ) -> None:
         """Keep services of *root*."""
         self._database = database
         self._root = root
         self._sessions = sessions
-        self._peers = peers
+        self._liveness = liveness
         self._answers = answers
 
     @override
@@ -87,7 +87,7 @@ class EmbeddedElection(ElectionDriver):
         row = ServiceRow(*(tx.execute(_FIND, place).fetchone() or ()))
         if row.session == session.ident and row.nonce == wanted.nonce:
             return _claim(row, session)
-        if row.session is not None and self._peers.is_alive_else_end(tx, row.session):
+        if row.session is not None and self._liveness.is_alive_else_end(tx, row.session):
             return _held(wanted.service, row, tx)
         if not row.epoch:  # never led, or its row was removed: see `service_pruning`
             row = ServiceRow(*(tx.execute(_FIND, (self._root, NO_NAME)).fetchone() or ()))

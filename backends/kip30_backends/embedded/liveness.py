@@ -130,11 +130,11 @@ class UnconfirmedEnds:
     wait for its deadline, so its end is retried until then.
     """
 
-    def __init__(self, context: Context, database: Database, peers: SessionLiveness) -> None:
+    def __init__(self, context: Context, database: Database, liveness: SessionLiveness) -> None:
         """Know of none yet."""
         self._context = context
         self._database = database
-        self._peers = peers
+        self._liveness = liveness
         # With their latest deadlines in the store; None while their leases end.
         self._deadlines: dict[str, float | None] = {}
 
@@ -172,7 +172,7 @@ class UnconfirmedEnds:
     def _try_to_delete(self, session: str, backoff: LockBackoff | None) -> bool:
         """Delete *session* and its claims; false if the store cannot be reached."""
         try:
-            end = partial(self._peers.end, session=session)
+            end = partial(self._liveness.end, session=session)
             self._database.write(end, backoff=backoff, urgent=True)
         except (Kip30Error, sqlite3.Error, OSError):
             return False
@@ -240,10 +240,10 @@ _SHARE_OF_TIME = 50
 class LivenessCheck:
     """Checks whether other sessions live, as often as that is cheap."""
 
-    def __init__(self, database: Database, peers: SessionLiveness, clock: Clock) -> None:
-        """Check *peers* in *database*, whose deadlines are by *clock*."""
+    def __init__(self, database: Database, liveness: SessionLiveness, clock: Clock) -> None:
+        """Check all sessions in *database*, whose deadlines are by *clock*."""
         self._database = database
-        self._peers = peers
+        self._liveness = liveness
         self._clock = clock
         # All of these are written by the checking thread.
         # Sessions whose lock files were closed, and how often each will still be checked.
@@ -271,14 +271,14 @@ class LivenessCheck:
 
     def _look(self, every: float, *, at_all: bool) -> None:
         started = time.monotonic()
-        rows = self._database.read(self._peers.sessions, LockBackoff(_SHORT))
+        rows = self._database.read(self._liveness.sessions, LockBackoff(_SHORT))
         dead = [
             row[0]
             for row in rows
-            if (at_all or row[0] in self._suspects) and not self._peers.is_alive(*row)
+            if (at_all or row[0] in self._suspects) and not self._liveness.is_alive(*row)
         ]
         if dead:
-            sweep = partial(self._peers.end_dead, sessions=dead)
+            sweep = partial(self._liveness.end_dead, sessions=dead)
             self._database.write(sweep, backoff=LockBackoff(_SHORT))
         living = {session: deadline for session, _, deadline in rows if session not in dead}
         self._suspects = {

@@ -59,14 +59,14 @@ class EmbeddedMembership(MembershipDriver):
         database: Database,
         root: int,
         sessions: Sessions,
-        peers: SessionLiveness,
+        liveness: SessionLiveness,
         answers: Answers,
     ) -> None:
         """Keep members of *root*."""
         self._database = database
         self._root = root
         self._sessions = sessions
-        self._peers = peers
+        self._liveness = liveness
         self._answers = answers
 
     @override
@@ -101,7 +101,7 @@ class EmbeddedMembership(MembershipDriver):
         row = tx.execute(_FIND, place).fetchone()
         if row is not None and row[4] == session.ident and row[1] == wanted.nonce:
             return _claim(wanted, row[0], session, row[3])
-        if row is not None and self._peers.is_alive_else_end(tx, row[4]):
+        if row is not None and self._liveness.is_alive_else_end(tx, row[4]):
             raise refusals.member_exists(wanted.group, wanted.member_id)
         rev = tx.change(self._root, Kind.GROUP, place[1], place[2])
         tx.execute(_TAKE, (rev, wanted.nonce, wanted.data, rev, session.ident, *place))

@@ -77,18 +77,18 @@ class Resources:
         self.signal_file = ChangeSignal(directory / database_file.SIGNAL_FILE)
         opened.callback(self.signal_file.close)
         self.answers = Answers(file)
-        self.peers = SessionLiveness(
+        self.liveness = SessionLiveness(
             directory / database_file.SESSIONS, self.locks, context.clock, database_file.boot_id()
         )
         seconds = context.operation_timeout_seconds
         self.database = Database(
             file, self.connections, seconds=seconds, notify=self.signal_file.notify
         )
-        self.sessions = Sessions(context, self.database, self.locks, self.peers)
+        self.sessions = Sessions(context, self.database, self.locks, self.liveness)
         self.root = self._find_root(context)
-        self.states = TargetStates(self.database, self.root, self.peers)
+        self.states = TargetStates(self.database, self.root, self.liveness)
         self.watches = Watches(self.states)
-        liveness_check = LivenessCheck(self.database, self.peers, context.clock)
+        liveness_check = LivenessCheck(self.database, self.liveness, context.clock)
         self.watch_thread = WatchClient(
             settings.poll_seconds if self.polls else None,
             WatchedStore(self.database, self.sessions, self.watches, liveness_check),
@@ -173,7 +173,7 @@ class Resources:
     def _find_root(self, context: Context) -> int:
         name = context.namespace.encode()
         backoff = LockBackoff(context.connect_timeout_seconds)
-        database_file.skip_lost_revisions(self.database, self.peers.boot, backoff)
+        database_file.skip_lost_revisions(self.database, self.liveness.boot, backoff)
         return self.database.write(lambda tx: _root(tx, name), backoff=backoff)
 
     def _make_reader(self) -> SignalReader:

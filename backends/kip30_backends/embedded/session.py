@@ -64,17 +64,17 @@ class Sessions:
     """Opens, renews and ends the sessions of one backend, one at a time. Thread-safe."""
 
     def __init__(
-        self, context: Context, database: Database, locks: Locks, peers: SessionLiveness
+        self, context: Context, database: Database, locks: Locks, liveness: SessionLiveness
     ) -> None:
-        """Keep sessions in *database* and their lock files where *peers* look for them."""
+        """Keep sessions in *database* and their lock files where *liveness* looks for them."""
         self._context = context
         self._clock = context.clock
         self._database = database
         self._locks = locks
-        self._peers = peers
+        self._liveness = liveness
         self._renewals_paused = False
         # Of the threads that open a session, or close this.
-        self._opening = WriteQueue()
+        self._open_queue = WriteQueue()
         # Held to take `session` away, which is done once for each.
         self._lock = threading.Lock()
         self._closed = False
@@ -82,9 +82,9 @@ class Sessions:
         # renewed the session.
         self._renew_at = 0.0
         # The session that claims use; None before the first and after a lost one. Set in the turn
-        # of `_opening`.
+        # of `_open_queue`.
         self.session: Session | None = None
-        self._ends = UnconfirmedEnds(context, database, peers)
+        self._ends = UnconfirmedEnds(context, database, liveness)
         # Called when a session was opened, before any claim is made in it.
         self.on_open: Callable[[], None] = do_nothing
 
@@ -171,7 +171,7 @@ class Sessions:
             if session is not self.session:
                 return
             # Before another session can be opened: that ends all that are dead, this one included.
-            self._peers.mark_ending(session.ident)
+            self._liveness.mark_ending(session.ident)
             self._ends.expect(session.ident)
             self.session = None
         try:
@@ -198,7 +198,7 @@ class Sessions:
         """Delete the claims of the session as others do with a dead one, without notifying it."""
         session = self.session
         if session is not None:
-            self._database.write(lambda tx: self._peers.end(tx, session.ident))
+            self._database.write(lambda tx: self._liveness.end(tx, session.ident))
 
     def share(self, lease: Lease) -> int:
         """Return the descriptor that keeps the session of *lease* alive.
@@ -218,18 +218,18 @@ class Sessions:
         """End the session, and open no other one. It does not wait long for other programs."""
         turn = QueueTurn()
         try:
-            self._opening.enter(turn, float("inf"))
+            self._open_queue.enter(turn, float("inf"))
             self._closed = True
             session = self.session
         finally:
             turn.over = True
-            self._opening.leave(turn)
+            self._open_queue.leave(turn)
         if session is not None:
             self.end(session, "closed", LockBackoff(_SHORT))
 
     def abandon(self) -> None:
         """In a forked child: forget the parent's session; `locks` has closed its descriptor."""
-        self._opening = WriteQueue()
+        self._open_queue = WriteQueue()
         self._lock = threading.Lock()
         self._ends.abandon()
         self.session = None
@@ -251,7 +251,7 @@ class Sessions:
         turn = QueueTurn()
         try:
             # Another thread has the turn for as long as it takes to open a session.
-            if not self._opening.enter(turn, backoff.seconds_left()):
+            if not self._open_queue.enter(turn, backoff.seconds_left()):
                 raise UnavailableError("no session could be opened in time")
             if self._closed:
                 self._database.connections.refuse()
@@ -266,7 +266,7 @@ class Sessions:
                 raise
         finally:
             turn.over = True
-            self._opening.leave(turn)
+            self._open_queue.leave(turn)
         return session
 
     def _open(self, backoff: LockBackoff) -> Session:
@@ -278,12 +278,12 @@ class Sessions:
 
     def _try_to_open(self, backoff: LockBackoff) -> Session:
         ident = secrets.token_hex(8)
-        file = self._peers.lock_file(ident)
+        file = self._liveness.lock_file(ident)
         descriptor = self._locks.hold(file)
         try:
             enter = partial(self._enter, ident, descriptor)
             sent_at = self._database.write(enter, backoff=backoff)
-            self._peers.clear_ending()
+            self._liveness.clear_ending()
             self._schedule(sent_at)
             return Session(ident, file, descriptor, self._context.lease(sent_at=sent_at))
         except BaseException as error:
@@ -300,10 +300,10 @@ class Sessions:
         """
         if not os.fstat(descriptor).st_nlink:
             raise SessionLostError  # another process removed it before it was locked
-        self._peers.sweep(tx)
+        self._liveness.sweep(tx)
         sent_at = self._clock.now()
         deadline = sent_at + self._context.session_timeout_seconds
-        tx.execute(_OPEN, (ident, self._peers.boot, deadline, os.getpid()))
+        tx.execute(_OPEN, (ident, self._liveness.boot, deadline, os.getpid()))
         return sent_at
 
     def _renew(self, session: Session) -> None:

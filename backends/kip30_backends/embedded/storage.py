@@ -48,13 +48,18 @@ class EmbeddedStorage(StorageDriver):
     """Keys and their values."""
 
     def __init__(
-        self, database: Database, root: int, clock: Clock, peers: SessionLiveness, answers: Answers
+        self,
+        database: Database,
+        root: int,
+        clock: Clock,
+        liveness: SessionLiveness,
+        answers: Answers,
     ) -> None:
-        """Keep records of *root*; a fence holds by *clock* for leaders that are among *peers*."""
+        """Keep records of *root*; *clock* and *liveness* decide whether a fence holds."""
         self._database = database
         self._root = root
         self._clock = clock
-        self._peers = peers
+        self._liveness = liveness
         self._answers = answers
 
     @override
@@ -153,7 +158,7 @@ class EmbeddedStorage(StorageDriver):
         holds = (*place, fence.epoch, self._clock.now())
         session = tx.execute(_EPOCH_IN_FORCE, holds).fetchone()
         if session is None or (
-            session[1] != self._peers.boot and not self._peers.is_alive(*session)
+            session[1] != self._liveness.boot and not self._liveness.is_alive(*session)
         ):
             raise refusals.fenced(fence)
 

@@ -256,11 +256,11 @@ class TargetStates:
         root: The root.
     """
 
-    def __init__(self, database: Database, root: int, peers: SessionLiveness) -> None:
+    def __init__(self, database: Database, root: int, liveness: SessionLiveness) -> None:
         """Read from *database* what belongs to *root*."""
         self._database = database
         self.root = root
-        self._peers = peers
+        self._liveness = liveness
 
     def current(self, target: Target) -> Snapshot:
         """Return the state of *target*, after deleting the claims of dead sessions on it."""
@@ -290,9 +290,9 @@ class TargetStates:
         parameters = self._query(target)[1]
         query = _HOLDERS[target.kind]
         holders = self._database.read(lambda c: c.execute(query, parameters).fetchall())
-        dead = [row[0] for row in holders if not self._peers.is_alive(*row)]
+        dead = [row[0] for row in holders if not self._liveness.is_alive(*row)]
         if dead:
-            self._database.write(partial(self._peers.end_dead, sessions=dead))
+            self._database.write(partial(self._liveness.end_dead, sessions=dead))
 
     def _stored(self, connection: sqlite3.Connection, target: Target) -> Snapshot:
         rev = begin(connection)

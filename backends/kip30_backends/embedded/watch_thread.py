@@ -61,11 +61,11 @@ class WatchClient:
     """One open store's share in the thread of its file. Thread-safe.
 
     Attributes:
-        parts: The parts of the store that the thread works on.
+        store: The parts of the store that the thread works on.
         make_reader: Makes the reader that the thread waits on, if this store starts the thread.
-        lock: Held by the thread while it uses `parts`. A sink may close the store, so it is
+        lock: Held by the thread while it uses `store`. A sink may close the store, so it is
             reentrant.
-        is_closed: Whether the thread must no longer use `parts`. Set once, under the thread's
+        is_closed: Whether the thread must no longer use `store`. Set once, under the thread's
             lock.
         orphaned: The function that closes the store once nothing refers to it; None before.
     """
@@ -73,22 +73,22 @@ class WatchClient:
     def __init__(
         self,
         poll_seconds: float | None,
-        parts: WatchedStore,
+        store: WatchedStore,
         make_reader: Callable[[], SignalReader],
     ) -> None:
-        """Share the thread of the file of *parts*, which polls if *poll_seconds* is not None."""
-        self.parts = parts
+        """Share the thread of the file of *store*, which polls if *poll_seconds* is not None."""
+        self.store = store
         self.make_reader = make_reader
         self.lock: threading.RLock = threading.RLock()
         self.is_closed = False
         self.orphaned: Callable[[], None] | None = None
-        inode = parts.database.connections.inode
+        inode = store.database.connections.inode
         self._thread = _joined(ThreadKey(os.getpid(), inode, poll_seconds), self)
 
     def has_work(self) -> bool:
         """Return whether there is a session or a watch, so that the thread is needed."""
-        parts = self.parts
-        return not self.is_closed and (parts.sessions.session is not None or bool(parts.watches))
+        store = self.store
+        return not self.is_closed and (store.sessions.session is not None or bool(store.watches))
 
     def wake(self) -> None:
         """Make the thread check for work, starting it if there is none.
@@ -227,9 +227,9 @@ class WatchThread:
         """Check liveness, and deliver the changes; false if that must be tried again."""
         clients = self.clients
         well = True
-        if any(client.parts.watches.on_claims for client in clients):
+        if any(client.store.watches.on_claims for client in clients):
             well = _tried(partial(self._look, clients, closed, reader.look_seconds))
-        watching = [client for client in clients if client.parts.watches]
+        watching = [client for client in clients if client.store.watches]
         return _tried(partial(self._deliver, watching)) and well
 
     def _look(
@@ -241,7 +241,7 @@ class WatchThread:
             checker = self._checker = clients[0]
         with checker.lock:
             if not checker.is_closed:
-                checker.parts.liveness_check.look(closed, every)
+                checker.store.liveness_check.look(closed, every)
 
     def _deliver(self, clients: Sequence[WatchClient]) -> None:
         """Read the changes, and make the *clients* that they concern deliver them.
@@ -253,7 +253,7 @@ class WatchThread:
         for client in clients:
             try:
                 with client.lock:
-                    watches = client.parts.watches
+                    watches = client.store.watches
                     if not client.is_closed and (log is None or not watches.skip(log)):
                         watches.deliver()
             except Exception as error:  # noqa: BLE001  the other stores get their states
@@ -268,16 +268,16 @@ class WatchThread:
         for client in clients:
             with client.lock:
                 if not client.is_closed:
-                    return client.parts.database.read(partial(changes_since, self._seen))
+                    return client.store.database.read(partial(changes_since, self._seen))
         return None
 
     def _pause(self, reader: SignalReader) -> float:
         pauses = [_LONGEST]
         clients, checker = self.clients, self._checker
-        if any(client.parts.watches for client in clients):
+        if any(client.store.watches for client in clients):
             pauses.append(reader.look_seconds)
-        if checker is not None and any(client.parts.watches.on_claims for client in clients):
-            pauses.append(checker.parts.liveness_check.seconds_to_look())
+        if checker is not None and any(client.store.watches.on_claims for client in clients):
+            pauses.append(checker.store.liveness_check.seconds_to_look())
         return max(0.0, min(pauses))
 
 

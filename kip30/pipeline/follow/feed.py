@@ -250,7 +250,7 @@ class _Feed:
 
     def _batch(self) -> str:
         """Apply a batch of what is in the journal; return why the run must end, if it must."""
-        mark, newest = self._journal.mark, self._journal.segment
+        position, newest = self._journal.position, self._journal.segment
         if not self._consumer.backlog:
             return ""
         try:
@@ -261,7 +261,7 @@ class _Feed:
         except Kip30Error as error:
             return str(error)
         if self._consumer.segment >= newest:
-            self._applied = mark
+            self._applied = position
         self._failed_jobs = 0
         self._backoff.reset()
         return ""
@@ -276,20 +276,20 @@ class _Feed:
         return ""
 
     def _state(self) -> FeedProgress:
-        newest = self._journal.mark
+        newest = self._journal.position
         assert newest is not None  # noqa: S101  `_begin` made a segment
         rows = self._consumer.rows
         waiting = max(0, newest.rows - rows)
-        mark = self._applied if waiting else newest
-        reached = mark.reached if mark and mark.reached else self._run.manifest.created
+        position = self._applied if waiting else newest
+        reached = position.reached if position and position.reached else self._run.manifest.created
         return FeedProgress(rows, waiting, max(0.0, time.time() - reached), newest.gaps)
 
     def _note_source(self) -> None:
-        source, mark = self._run.manifest.source, self._journal.mark
+        source, position = self._run.manifest.source, self._journal.position
         if self._tail is not None and self._tail.completeness is not None:
             source["completeness"] = self._tail.completeness.value
-        if mark is not None and mark.at is not None:
-            source["position"] = list(mark.at)
+        if position is not None and position.at is not None:
+            source["position"] = list(position.at)
 
     def _note_facts(self) -> None:
         self._note_source()

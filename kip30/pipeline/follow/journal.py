@@ -29,7 +29,8 @@ from kip30.pipeline.run.checksums import checksum
 from kip30.pipeline.run.directory import sync, write_whole
 from kip30.pipeline.run.parquet_reading import parsed
 
-_MARK = b"kip30.mark"
+_POSITION = b"kip30.mark"
+"""The key of the position in the metadata of a segment."""
 _REACHED = "reached.json"
 
 
@@ -39,7 +40,7 @@ class Journal:
     Attributes:
         schema: The columns.
         segment: The number of the last segment, which is always there; -1: there is none.
-        mark: How far the journal is; None as long as there is no segment.
+        position: How far the journal is; None as long as there is no segment.
     """
 
     def __init__(self, folder: Path, layout: Layout) -> None:
@@ -55,11 +56,11 @@ class Journal:
         self._files = {_number_of(file): file for file in folder.glob("[0-9]*.parquet")}
         segments = sorted(self._files)
         self.segment: int = segments[-1] if segments else -1
-        self.mark: JournalPosition | None = None
+        self.position: JournalPosition | None = None
         # The first segment that may still be there. The thread that removes segments writes it.
         self._first = segments[0] if segments else 0
         if segments:
-            self.mark = self._noted() or _mark_of(self._read(self.segment))
+            self.position = self._noted() or _position_of(self._read(self.segment))
 
     def file_of(self, segment: int) -> Path:
         """Return the file of *segment*.
@@ -81,35 +82,35 @@ class Journal:
         rows: int = pq.read_metadata(pa.BufferReader(self._whole(segment))).num_rows
         return rows
 
-    def append(self, entries: Sequence[JournalRow], mark: JournalPosition) -> None:
-        """Make *entries* and the mark behind them last; the numbers of *mark* are filled in."""
-        rows, gaps = (self.mark.rows, self.mark.gaps) if self.mark else (0, 0)
+    def append(self, entries: Sequence[JournalRow], position: JournalPosition) -> None:
+        """Make *entries* last, with the *position* behind them, whose numbers are filled in."""
+        rows, gaps = (self.position.rows, self.position.gaps) if self.position else (0, 0)
         found = sum(one.kind is JournalRowKind.GAP for one in entries)
-        mark = replace(mark, rows=rows + len(entries), gaps=gaps + found)
-        number, data = self.segment + 1, _encoded(self._table(entries, rows, mark))
+        position = replace(position, rows=rows + len(entries), gaps=gaps + found)
+        number, data = self.segment + 1, _encoded(self._table(entries, rows, position))
         file = self._folder / f"{number:012}-{checksum(data)}.parquet"
         draft = self._folder / ".draft.parquet"
         _write(draft, data)
         draft.replace(file)
         sync(self._folder)
         self._files[number] = file
-        self.mark, self.segment = mark, self.segment + 1
+        self.position, self.segment = position, self.segment + 1
 
-    def note(self, mark: JournalPosition) -> None:
-        """Remember that there is nothing between the last mark and *mark*.
+    def note(self, position: JournalPosition) -> None:
+        """Remember that there is nothing between the position so far and *position*.
 
-        A crash may forget this: the changes up to *mark* are read once more then, and are none.
+        A crash may forget this: the changes up to *position* are read once more then, and are none.
         """
-        if self.mark is not None:
-            mark = replace(mark, rows=self.mark.rows, gaps=self.mark.gaps)
-        text = json.dumps({"segment": self.segment, "mark": mark.to_json()})
+        if self.position is not None:
+            position = replace(position, rows=self.position.rows, gaps=self.position.gaps)
+        text = json.dumps({"segment": self.segment, "mark": position.to_json()})
         write_whole(self._folder / _REACHED, f"{checksum(text.encode())}\n{text}")
-        self.mark = mark
+        self.position = position
 
     def touch(self, reached: float) -> None:
-        """Remember, as long as this process lives, that the last mark was still the present."""
-        if self.mark is not None:
-            self.mark = replace(self.mark, reached=reached)
+        """Remember, as long as this process lives, that the last position was still the present."""
+        if self.position is not None:
+            self.position = replace(self.position, reached=reached)
 
     def states(self, segment: int) -> list[Known]:
         """Return what *segment*, which is still there, says of keys.
@@ -123,7 +124,7 @@ class Journal:
         ]
 
     def remove_before(self, segment: int) -> None:
-        """Delete all segments before *segment* but the last one, which has the mark."""
+        """Delete all segments before *segment* but the last one, which has the position."""
         end = min(segment, self.segment)
         for number in range(self._first, end):
             if (file := self._files.get(number)) is not None:
@@ -154,14 +155,16 @@ class Journal:
                     return JournalPosition.of_json(found["mark"])
         return None
 
-    def _table(self, entries: Sequence[JournalRow], first: int, mark: JournalPosition) -> pa.Table:
+    def _table(
+        self, entries: Sequence[JournalRow], first: int, position: JournalPosition
+    ) -> pa.Table:
         now = time.time_ns() // 1000
         rows = [_values(first + index, entry, now) for index, entry in enumerate(entries)]
         columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(self.schema)
         arrays = [
             _array(column, field.type) for column, field in zip(columns, self.schema, strict=True)
         ]
-        schema = self.schema.with_metadata({_MARK: mark.to_json().encode()})
+        schema = self.schema.with_metadata({_POSITION: position.to_json().encode()})
         return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -185,8 +188,8 @@ def _write(file: Path, data: bytes) -> None:
         os.fsync(new.fileno())
 
 
-def _mark_of(segment: pa.Table) -> JournalPosition:
-    return JournalPosition.of_json((segment.schema.metadata or {})[_MARK])
+def _position_of(segment: pa.Table) -> JournalPosition:
+    return JournalPosition.of_json((segment.schema.metadata or {})[_POSITION])
 
 
 def _values(number: int, entry: JournalRow, now: int) -> tuple[Any, ...]:

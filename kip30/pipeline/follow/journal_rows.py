@@ -1,4 +1,4 @@
-"""The parts of a journal: its rows, and the mark with its position."""
+"""The parts of a journal: its rows, and the position behind them."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -70,7 +70,7 @@ class JournalPosition:
 
     @classmethod
     def of_json(cls, text: str | bytes) -> "JournalPosition":
-        """Return the mark that *text* holds."""
+        """Return the position that *text* holds."""
         found: dict[str, Any] = json.loads(text)
         at = found.pop("at")
         return cls(at=None if at is None else Position(*at), **found)

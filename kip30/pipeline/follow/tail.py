@@ -136,7 +136,7 @@ class Tail:
     def read_again(self) -> None:
         """Let the next `advance` add every key, as if each were changed, to the journal."""
         self._known.forget_stamps()
-        self._journal.append([], replace(self._mark, order=-1, listing=True))
+        self._journal.append([], replace(self._position, order=-1, listing=True))
         self._known.apply(self._journal.segment, [])
 
     def advance(self) -> None:
@@ -152,27 +152,27 @@ class Tail:
         self._entries, self._bytes = [], 0
         store = self._opened()
         reached = time.time()
-        until = self._position(store)
+        until = self._present(store)
         if warning := self._other_store(until):
             self._known.forget_stamps()
-            self._lose(warning, replace(self._mark, at=None), until.store)
+            self._lose(warning, replace(self._position, at=None), until.store)
         has_log = store.completeness is not None
-        if has_log and not self._mark.listing:
+        if has_log and not self._position.listing:
             try:
                 self._read_log(store, until)
             except PositionLostError as error:
-                self._lose(str(error), self._mark, until.store)
-        if not has_log or self._mark.listing:
-            if self._mark.listing and not self._mark.listed:
-                self._flush(replace(self._mark, listed=until.store))
+                self._lose(str(error), self._position, until.store)
+        if not has_log or self._position.listing:
+            if self._position.listing and not self._position.listed:
+                self._flush(replace(self._position, listed=until.store))
             self._compare(store, until)
         self._finish(JournalPosition(at=until, reached=reached))
 
     @property
-    def _mark(self) -> JournalPosition:
-        mark = self._journal.mark
-        assert mark is not None  # noqa: S101  `begin_at` made one
-        return mark
+    def _position(self) -> JournalPosition:
+        position = self._journal.position
+        assert position is not None  # noqa: S101  `begin_at` made one
+        return position
 
     def _catch_up(self) -> None:
         """Recover the rows that were appended before a process was killed.
@@ -198,7 +198,7 @@ class Tail:
             self.completeness = self._store.completeness or Completeness.FINAL_STATES
         return self._store
 
-    def _position(self, store: ScanDriver) -> Position:
+    def _present(self, store: ScanDriver) -> Position:
         """Return the present, without the copy that a store kept for the moment before."""
         before = set(self._scratch.iterdir())
         at = store.position()
@@ -208,17 +208,17 @@ class Tail:
         return at
 
     def _read_log(self, store: ScanDriver, until: Position) -> None:
-        mark = self._mark
-        if mark.at is None or mark.at == until:
+        position = self._position
+        if position.at is None or position.at == until:
             return
-        last = mark.order
-        for changes in store.changes(mark.at, until):
+        last = position.order
+        for changes in store.changes(position.at, until):
             self._check_stopped()
             for change in changes:
-                if change.order <= mark.order:
+                if change.order <= position.order:
                     continue  # read before the last tail ended
                 if self._is_full and change.order != last:
-                    self._flush(replace(mark, order=last))
+                    self._flush(replace(position, order=last))
                 last = change.order
                 self._add_change(change)
 
@@ -243,8 +243,8 @@ class Tail:
         Raises:
             StoreError: It is not accepted.
         """
-        at, now = self._mark.at, until.store
-        before = self._mark.listed or (now if at is None else at.store)
+        at, now = self._position.at, until.store
+        before = self._position.listed or (now if at is None else at.store)
         if before != now:
             found = f"the source is another store than before: it was {before}, and is {now}"
         elif at is not None and until.precedes(at):
@@ -270,11 +270,11 @@ class Tail:
             " be deleted at once: check the source, or give --max-delete a greater number"
         )
 
-    def _lose(self, reason: str, mark: JournalPosition, store: str) -> None:
-        """Note that changes after *mark* are missing, and that a comparison with *store* is due."""
+    def _lose(self, reason: str, position: JournalPosition, store: str) -> None:
+        """Note that changes after *position* are missing: a comparison with *store* is due."""
         self._warn(f"changes are missing, and all keys are compared: {reason}")
         self._entries, self._bytes = [JournalRow(None, None, None, JournalRowKind.GAP)], 0
-        self._flush(replace(mark, order=-1, listing=True, listed=store))
+        self._flush(replace(position, order=-1, listing=True, listed=store))
 
     def _compare(self, store: ScanDriver, until: Position) -> None:
         """Add the differences between the view and the journal."""
@@ -311,19 +311,19 @@ class Tail:
 
     def _flush_if_full(self) -> None:
         if self._is_full:
-            self._flush(self._mark)
+            self._flush(self._position)
 
-    def _finish(self, mark: JournalPosition) -> None:
-        if self._entries or self._mark.listing:
-            self._flush(mark)
-        elif self._mark.at != mark.at:
-            self._journal.note(mark)
+    def _finish(self, position: JournalPosition) -> None:
+        if self._entries or self._position.listing:
+            self._flush(position)
+        elif self._position.at != position.at:
+            self._journal.note(position)
         else:
-            self._journal.touch(mark.reached)
+            self._journal.touch(position.reached)
 
-    def _flush(self, mark: JournalPosition) -> None:
+    def _flush(self, position: JournalPosition) -> None:
         """Append a segment. If a process is killed in here, the next tail repeats the rest."""
-        self._journal.append(self._entries, mark)
+        self._journal.append(self._entries, position)
         states = [_known(entry) for entry in self._entries if entry.key is not None]
         self._known.apply(self._journal.segment, states)
         self._entries, self._bytes = [], 0

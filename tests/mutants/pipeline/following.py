@@ -8,13 +8,13 @@ _TAIL = "tests/pipeline/test_tail.py"
 FOLLOWING: dict[str, Mutant] = {
     "P21-keys-are-known-before-the-segment-is-there": mutant(
         f"{_TAIL}::test_p21_killed_at_each_point[zookeeper-written]",
-        ("follow/tail.py", "        self._journal.append(self._entries, mark)\n", ""),
+        ("follow/tail.py", "        self._journal.append(self._entries, position)\n", ""),
         (
             "follow/tail.py",
             "        self._known.apply(self._journal.segment, states)\n",
             (
                 "        self._known.apply(self._journal.segment + 1, states)\n"
-                "        self._journal.append(self._entries, mark)\n"
+                "        self._journal.append(self._entries, position)\n"
             ),
         ),
     ),
@@ -22,13 +22,13 @@ FOLLOWING: dict[str, Mutant] = {
         f"{_TAIL}::test_p21_killed_at_each_point[embedded-appended]",
         (
             "follow/tail.py",
-            "self._flush(replace(mark, order=last))",
+            "self._flush(replace(position, order=last))",
             "self._flush(JournalPosition(at=until))",
         ),
     ),
     "P21-the-rest-of-a-log-is-read-from-its-beginning": mutant(
         f"{_TAIL}::test_p21_killed_at_each_point[embedded-appended]",
-        ("follow/tail.py", "if change.order <= mark.order:", "if change.order < 0:"),
+        ("follow/tail.py", "if change.order <= position.order:", "if change.order < 0:"),
     ),
     "P21-a-killed-tail-catches-up-with-nothing": mutant(
         f"{_TAIL}::test_p21_killed_at_each_point[zookeeper-appended]",
@@ -86,8 +86,8 @@ FOLLOWING: dict[str, Mutant] = {
         f"{_FEED}::test_p23_once_ends_while_writers_go_on",
         (
             "follow/tail.py",
-            "store.changes(mark.at, until)",
-            "store.changes(mark.at, store.position())",
+            "store.changes(position.at, until)",
+            "store.changes(position.at, store.position())",
         ),
     ),
     "P24-a-gap-is-swallowed": mutant(

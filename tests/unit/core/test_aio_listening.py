@@ -423,7 +423,7 @@ def test_a_removal_that_is_cancelled_is_carried_out(tmp_path: Path) -> None:
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
             registry, gate = locator.listener_registry(), threading.Event()
             await registry.add_value_change_listener("k", print)
-            feeds = locator._locator._open().observations._feeds
+            feeds = locator._locator._open().subscriptions._feeds
             assert len(feeds) == 1
             occupy(locator, gate)
             removal = asyncio.create_task(registry.remove_value_change_listener("k", print))

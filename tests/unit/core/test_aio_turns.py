@@ -141,7 +141,7 @@ def test_calls_of_each_kind_count_for_an_iteration(
 ) -> None:
     async def main() -> None:
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
-            locator.bridge._beginnings = limit = IterationLimit(1)
+            locator.bridge._iteration_limit = limit = IterationLimit(1)
             calls = [asyncio.create_task(call(locator)) for _ in range(3)]
             await asyncio.sleep(0)
             assert len(limit._queue) == 2
@@ -174,7 +174,7 @@ def test_a_nomination_is_prepared_when_it_may_begin(
                 async with election.lead(candidate, ""):
                     pass
 
-            locator.bridge._beginnings = IterationLimit(1)
+            locator.bridge._iteration_limit = IterationLimit(1)
             calls = [asyncio.create_task(nominate(f"c{number}")) for number in range(3)]
             await asyncio.sleep(0)
             assert made == ["c0"]
@@ -249,7 +249,7 @@ def test_releases_of_grips_count_for_an_iteration(tmp_path: Path) -> None:
     async def main() -> None:
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
             grips = [await AsyncLock(locator, f"x{number}").acquire() for number in range(3)]
-            locator.bridge._beginnings = limit = IterationLimit(1)
+            locator.bridge._iteration_limit = limit = IterationLimit(1)
             releases = [asyncio.create_task(grip.release()) for grip in grips]
             await asyncio.sleep(0)
             assert len(limit._queue) == 2

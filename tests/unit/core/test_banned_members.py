@@ -120,7 +120,7 @@ def test_a_ban_that_is_seen_before_the_membership_begins_is_not_missed(
         evict(operator, "g", "m", ban_seconds=DAY_SECONDS)
         eventually(lambda: looks and looks[-1])
 
-    monkeypatch.setattr(client._open().sessions, "adopt", ban)
+    monkeypatch.setattr(client._open().lease_tracker, "adopt", ban)
     member = client.group_membership("g").join("m", "x")
     assert member.lost.wait(PATIENCE * time_scale())
 

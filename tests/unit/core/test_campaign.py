@@ -470,7 +470,7 @@ def test_a_service_without_candidates_is_not_watched_for_long(
         for election in elections:
             with election.lead("c", "") as term:
                 assert term.is_valid()
-        eventually(lambda: not connection.observations._feeds, what="no watch is left")
+        eventually(lambda: not connection.subscriptions._feeds, what="no watch is left")
         assert not connection._active_claims
 
 
@@ -498,7 +498,7 @@ def test_a_handle_that_leads_again_and_again_keeps_one_watch_and_one_timer(
     for _ in range(50):
         with election.lead("c", ""):
             pass
-        watches |= {id(feed.watch) for feed in connection.observations._feeds.values()}
+        watches |= {id(feed.watch) for feed in connection.subscriptions._feeds.values()}
     assert len(watches) == 1
     timers = [task for *_, task in connection.dispatcher._timers if "campaign" in task.name]
     assert len(timers) == 1

@@ -115,29 +115,29 @@ def test_all_listeners_that_begin_with_the_same_state_keep_it_once() -> None:
 
 def test_listeners_of_one_target_leave_in_any_order() -> None:
     driver: Any = Mock()
-    observations = Subscriptions(driver)
+    subscriptions = Subscriptions(driver)
     target = Target(Kind.GROUP, "g")
     tasks: list[Any] = [object() for _ in range(5)]
-    feeds = {id(observations.attach(target, task)) for task in tasks}
+    feeds = {id(subscriptions.attach(target, task)) for task in tasks}
     assert len(feeds) == 1
     for task in reversed(tasks):
-        observations.detach(target, task)
-        observations.detach(target, task)
-    assert not observations._feeds
+        subscriptions.detach(target, task)
+        subscriptions.detach(target, task)
+    assert not subscriptions._feeds
     driver.watch.return_value.close.assert_called_once_with()
 
 
 def test_an_observer_sees_each_new_state_and_the_end_of_the_watch() -> None:
     driver, observer, task = Mock(), Mock(), Mock()
-    observations, target = Subscriptions(driver, observer), Target(Kind.SERVICE, "s")
-    feed = observations.attach(target, task)
+    subscriptions, target = Subscriptions(driver, observer), Target(Kind.SERVICE, "s")
+    feed = subscriptions.attach(target, task)
     second, first = state(2, "a"), state(1, "a")
     for shown in (second, first):
         feed.take(shown)
-    assert observations.states() == [(target, second)]
-    observations.detach(target, task)
+    assert subscriptions.states() == [(target, second)]
+    subscriptions.detach(target, task)
     assert observer.mock_calls == [call.saw(target, second), call.unwatched(target)]
-    assert observations.states() == []
+    assert subscriptions.states() == []
 
 
 class Sets:

@@ -470,7 +470,7 @@ def test_few_candidates_watch_a_service_that_is_paused(open_client: OpenClient) 
 
     def watching() -> int:
         target = Target(Kind.SERVICE, "s")
-        feeds = [vars(vars(one)["_store"].observations)["_feeds"] for one in clients[1:]]
+        feeds = [vars(vars(one)["_store"].subscriptions)["_feeds"] for one in clients[1:]]
         return sum(target in one for one in feeds)
 
     eventually(lambda: watching() <= 4, what="those near the head alone")

@@ -266,7 +266,7 @@ def test_nothing_is_kept_of_what_was_released(client: PluginLocator, kind: Kind)
     for _ in range(50):
         acquire(10).release()
     recipe.close()
-    eventually(lambda: not store.observations._feeds, within=20)
+    eventually(lambda: not store.subscriptions._feeds, within=20)
     eventually(lambda: not store._active_claims, within=20)
 
 

@@ -204,7 +204,7 @@ def test_nothing_is_kept_of_locks_that_were_released(client: PluginLocator, *, f
     for _ in range(50):
         lock.acquire().release()
     lock.close()
-    eventually(lambda: not store.observations._feeds, within=20)
+    eventually(lambda: not store.subscriptions._feeds, within=20)
     eventually(lambda: not store._active_claims, within=20)
 
 

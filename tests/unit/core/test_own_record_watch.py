@@ -45,7 +45,7 @@ def operator(tmp_path: Path) -> Operator:
 
 
 def watched(client: PluginLocator, member_id: str = "m") -> bool:
-    feeds = client._open().observations._feeds
+    feeds = client._open().subscriptions._feeds
     feed = feeds.get(Target(Kind.MEMBER, "g", member_id))
     return feed is not None and feed.latest is not None
 
@@ -86,7 +86,7 @@ def test_a_removal_that_is_seen_before_its_incarnation_begins_is_not_missed(
 
     monkeypatch.setattr(MemberLifecycle, "_watch_incarnation", noted_look)
     client = open_client(**{"plugin.session.timeout.ms": 60_000})
-    group, sessions = client.group_membership("g"), client._open().sessions
+    group, sessions = client.group_membership("g"), client._open().lease_tracker
     group.join("m", "x", on_rejoined=rejoined.append)
     eventually(lambda: watched(client), within=60)
 
@@ -145,7 +145,7 @@ def test_members_that_soon_leave_are_never_watched(
         return observe(target, sink)
 
     monkeypatch.setattr(client.backend.observe, "watch", watch)
-    client._open().observations._driver = client.backend.observe
+    client._open().subscriptions._driver = client.backend.observe
     group = client.group_membership("g")
     for number in range(20):
         group.join(f"m{number}", "x")
@@ -164,7 +164,7 @@ def test_a_watch_that_begins_while_its_member_leaves_ends_with_it(
         if number % 3:
             eventually(partial(watched, client, f"m{number}"))
         group.leave(f"m{number}")
-    eventually(lambda: not client._open().observations._feeds)
+    eventually(lambda: not client._open().subscriptions._feeds)
     assert not client.backend._resources.watches  # type: ignore[attr-defined]
 
 
@@ -175,15 +175,15 @@ def test_closing_ends_all_watches(client: PluginLocator, monkeypatch: pytest.Mon
         group.join(f"m{number}", "x")
     eventually(lambda: watched(client, "m49"))
     group.close()
-    eventually(lambda: not client._open().observations._feeds)
+    eventually(lambda: not client._open().subscriptions._feeds)
 
 
 def test_a_watch_that_cannot_begin_is_tried_again(
     client: PluginLocator, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kip30.runtime.own_record_watch._SETTLED", 0.01)
-    observations = client._open().observations
-    attach, refused = observations.attach, list[Target]()
+    subscriptions = client._open().subscriptions
+    attach, refused = subscriptions.attach, list[Target]()
 
     def refuse_once(target: Target, task: Any) -> Any:
         if len(refused) < 3:
@@ -191,7 +191,7 @@ def test_a_watch_that_cannot_begin_is_tried_again(
             raise UnavailableError("not now")
         return attach(target, task)
 
-    monkeypatch.setattr(observations, "attach", refuse_once)
+    monkeypatch.setattr(subscriptions, "attach", refuse_once)
     lost = threading.Event()
     client.group_membership("g").join("m", "x", on_lost=lambda _: lost.set())
     eventually(lambda: watched(client))
@@ -205,4 +205,4 @@ def test_closed_watches_begin_no_more(client: PluginLocator) -> None:
     watch = OwnRecordWatch(connection, "g", "m", task)
     watch.close()
     watch.member_began()
-    assert not connection.observations._feeds
+    assert not connection.subscriptions._feeds

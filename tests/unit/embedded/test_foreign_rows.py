@@ -189,7 +189,7 @@ def test_an_epoch_that_is_none_is_named(backend: EmbeddedBackend, sql: Sql) -> N
 def test_a_session_that_is_none_keeps_no_other_from_opening(
     backend: EmbeddedBackend, sql: Sql
 ) -> None:
-    sql(f"INSERT INTO session VALUES ('x', '{backend._resources.peers.boot}', 'never', 1)")  # noqa: S608
+    sql(f"INSERT INTO session VALUES ('x', '{backend._resources.liveness.boot}', 'never', 1)")  # noqa: S608
     assert isinstance(backend.election.claim("s", "c", "n", b"").result(), Claim)
 
 

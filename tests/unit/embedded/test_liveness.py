@@ -202,7 +202,7 @@ def test_a_write_that_fails_leaves_the_lock_file_of_the_session_that_it_ended(
     ident = sessions.session.ident
 
     def end_and_fail(transaction: Transaction) -> None:
-        sessions._peers.end(transaction, ident)
+        sessions._liveness.end(transaction, ident)
         raise FencedError("no")
 
     with pytest.raises(FencedError):

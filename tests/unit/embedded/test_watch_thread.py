@@ -108,7 +108,7 @@ def test_one_check_of_liveness_serves_all(
 def watches_of(checks: set[LivenessCheck]) -> object:
     (check,) = checks
     clients = [one for thread in watch_thread._threads.values() for one in thread.clients]
-    return next(one.parts.watches for one in clients if one.parts.liveness_check is check)
+    return next(one.store.watches for one in clients if one.store.liveness_check is check)
 
 
 def test_a_store_that_closes_leaves_the_others_served(open_backend: Any, eventually: Any) -> None:
