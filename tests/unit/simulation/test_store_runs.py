@@ -62,6 +62,7 @@ def test_the_line_store_breaks_no_promise_and_ends_the_sessions_of_killed_client
 
 
 @pytest.mark.large
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(101, MANY, SEEDS_OF_A_TEST))
 def test_no_example_breaks_a_promise_in_many_runs(first: int) -> None:
     last = first + SEEDS_OF_A_TEST - 1
@@ -91,6 +92,7 @@ def test_a_mistake_of_a_driver_is_convicted(backend: type[Backend]) -> None:
 
 
 @pytest.mark.large
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [201, 401])
 @pytest.mark.parametrize("backend", MISTAKES, ids=lambda backend: backend.__name__)
 def test_a_mistake_of_a_driver_is_convicted_from_other_seeds(
