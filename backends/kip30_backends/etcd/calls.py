@@ -275,6 +275,7 @@ class Calls:
         orders: The order of all answers.
         gate: Whether calls can be made.
         access: Which keys the calls are about.
+        probe: A small read that the user has permission for.
         seconds: How long a call may take, all its attempts together.
     """
 
@@ -293,6 +294,7 @@ class Calls:
         self.tokens = tokens
         self.seconds = seconds
         self.access = access
+        self.probe = messages.page(access.prefix.encode(), b"", limit=1, names_only=True)
         self._context = RequestContext(endpoints, tokens, self.orders, timer, access)
         self._batches = Batches(self._context, seconds)
         self.gate = Gate()

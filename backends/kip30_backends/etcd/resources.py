@@ -1,5 +1,6 @@
 """Resources that the drivers of one backend share, started and closed in the right order."""
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -10,8 +11,10 @@ from kip30.driver.key_layout import Paths
 from kip30.driver.kit import fork_safety
 from kip30.driver.kit.lifecycle import CloseOnce, close_on_thread, end_all, on_thread_of
 from kip30.driver.kit.operation import OperationFuture, Steps
+from kip30.driver.kit.time_left import seconds_left
 from kip30.driver.kit.timer import Timer
 from kip30.driver.kit.tls_probe import TlsProbe
+from kip30.errors import AuthenticationError
 from kip30_backends.etcd.calls import Calls, TypedRequest, acknowledged
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import AUTHENTICATE, RANGE, Channel, Metadata, channels
@@ -24,6 +27,9 @@ from kip30_backends.etcd.session import Sessions
 from kip30_backends.etcd.settings import EtcdSettings
 from kip30_backends.etcd.target_states import TargetStates
 from kip30_backends.etcd.watch import Watches
+
+# An application may have permissions for one of them alone.
+_FOLDERS = ("kv", "group", "service")
 
 
 class Resources:
@@ -49,6 +55,7 @@ class Resources:
         self.timer = Timer("kip30-etcd")
         endpoints = Endpoints(reached, partial(self._retire, context.operation_timeout_seconds))
         self.paths = Paths(context.namespace)
+        root = f"{self.paths.root}/"
         tokens = Tokens(partial(self._authenticate, settings) if settings.user else None, given)
         seconds = context.operation_timeout_seconds
         self.calls = Calls(
@@ -56,7 +63,7 @@ class Resources:
             tokens,
             self.timer,
             seconds=seconds,
-            access=Access(f"{self.paths.root}/") if reads is None else Access(reads, "read"),
+            access=Access(root) if reads is None else Access(reads, "read"),
         )
         self.sessions = Sessions(context, self.calls, self.timer)
         self.states = TargetStates(self.paths, self.calls)
@@ -66,7 +73,7 @@ class Resources:
         try:
             self.timer.start()
             with _tls_probe(settings).explaining(settings.endpoints):
-                self._connect(context.connect_timeout_seconds)
+                self._connect(_probes(root, reads), context.connect_timeout_seconds)
         except BaseException:
             self._end_calls()
             raise
@@ -99,12 +106,21 @@ class Resources:
         if self.timer.after(2 * seconds, channel.close) is None:
             channel.close()
 
-    def _connect(self, seconds: float) -> None:
-        """Read something, to know that it works."""
-        request = messages.page(
-            *messages.below(self.calls.access.prefix.encode()), limit=1, names_only=True
-        )
-        self.calls.send(TypedRequest(RANGE, request, acknowledged), seconds).result()
+    def _connect(self, probes: Sequence[Any], seconds: float) -> None:
+        """Read something that the user may read, to know that it works."""
+        until = time.monotonic() + seconds
+        refusal: BaseException | None = None
+        for probe in probes:
+            look = TypedRequest(RANGE, probe, acknowledged)
+            error = self.calls.send(look, seconds_left(until)).exception()
+            if error is None:
+                self.calls.probe = probe
+                return
+            refusal = refusal or error
+            if not isinstance(error, AuthenticationError):
+                break
+        if refusal is not None:
+            raise refusal
 
     def _authenticate(self, settings: EtcdSettings, seconds: float) -> Future[str]:
         return OperationFuture(self._token(settings, seconds))
@@ -117,6 +133,16 @@ class Resources:
         except NotDemandedError:
             return ""
         return token
+
+
+def _probes(root: str, reads: str | None) -> list[Any]:
+    """Return reads of which one succeeds if the user has any of the permissions needed."""
+    ranges = (
+        [messages.below(reads.encode())]
+        if reads is not None
+        else [(f"{root}{folder}/".encode(), b"") for folder in _FOLDERS]
+    )
+    return [messages.page(*one, limit=1, names_only=True) for one in ranges]
 
 
 def _reached(settings: EtcdSettings) -> tuple[Sequence[Channel], Metadata]:

@@ -19,7 +19,6 @@ from kip30.driver.kit.timer import Timer
 from kip30.driver.lease import Lease
 from kip30.errors import UnavailableError
 from kip30_backends.etcd.calls import Calls, TypedRequest, acknowledged, itself
-from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, RANGE
 from kip30_backends.etcd.client.messages import MESSAGES, KeepAliveAnswer, RangeAnswer
 from kip30_backends.etcd.errors import LeaseGoneError
@@ -130,8 +129,8 @@ class Sessions:
         renewed: KeepAliveAnswer = yield self._calls.send(
             TypedRequest(LEASE_KEEP_ALIVE, keep_alive, itself), seconds
         )
-        look = messages.page(self._calls.access.prefix.encode(), b"", limit=1, names_only=True)
-        read: RangeAnswer = yield self._calls.send(TypedRequest(RANGE, look, itself), seconds)
+        look = TypedRequest(RANGE, self._calls.probe, itself)
+        read: RangeAnswer = yield self._calls.send(look, seconds)
         if read.header.raft_term != renewed.header.raft_term:
             raise UnavailableError("the cluster has elected another leader during the renewal")
         return renewed.TTL > 0

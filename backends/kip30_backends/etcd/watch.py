@@ -21,7 +21,6 @@ from kip30.driver.kit.watch import NOTHING_DELIVERED, Sink, WatchHandle
 from kip30.driver.records import Delta, Snapshot, Target
 from kip30.errors import ClosedError, UnavailableError
 from kip30_backends.etcd.calls import Calls, TypedRequest, acknowledged
-from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import RANGE, Channel, Metadata, NoThreadError, failure_of
 from kip30_backends.etcd.client.messages import MESSAGES, Event, WatchAnswer
 from kip30_backends.etcd.client.private_grpc import GRPC
@@ -162,11 +161,8 @@ class StreamWatchdog:
 
     def _ask(self) -> None:
         if not self._stream.is_closed:
-            root = self._calls.access.prefix.encode()
-            request = messages.page(root, b"", limit=1, names_only=True)
-            self._calls.send(TypedRequest(RANGE, request, acknowledged)).add_done_callback(
-                self._answered
-            )
+            asked = TypedRequest(RANGE, self._calls.probe, acknowledged)
+            self._calls.send(asked).add_done_callback(self._answered)
 
     def _answered(self, answer: Future[None]) -> None:
         error = answer.exception()

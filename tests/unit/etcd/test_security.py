@@ -4,7 +4,9 @@ import itertools
 import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 
 import pytest
@@ -18,6 +20,8 @@ from kip30 import (
     ValueChange,
 )
 from kip30.config import Written
+from kip30.driver.lease import Lease
+from kip30.driver.records import new_nonce
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, start
@@ -88,6 +92,32 @@ def test_tokens_that_died_with_the_server_are_renewed(
     ensemble.nodes[0].restart()
     eventually(lambda: _updates(client), what="the new token serves")
     assert eventually(lambda: [one.value for one in heard.events])[-1] == "2"
+
+
+@pytest.mark.parametrize("folder", ["kv", "group", "service"])
+def test_a_role_for_one_folder_suffices_for_what_is_in_it(
+    ensemble: Ensemble, open_client: Open, folder: str
+) -> None:
+    admin, user = Admin(ensemble.nodes[0].address), f"only-{folder}"
+    admin.log_in("root", SECRET)
+    admin.add_user(user, SECRET, prefix=f"/mine/{folder}/")
+    timeout = {"plugin.session.timeout.ms": round(3000 * time_scale())}
+    client = open_client(**{**ALICE, "plugin.etcd.user": user, **timeout})
+    match folder:
+        case "kv":
+            client.storage().put("role/k", "v")
+            return
+        case "group":
+            lease = _claimed(client.backend.membership.claim("role", "m", new_nonce(), b""))
+        case _:
+            lease = _claimed(client.backend.election.claim("role", "c", new_nonce(), b""))
+    granted = lease.deadline
+    eventually(lambda: lease.deadline > granted, what="the lease is renewed")
+
+
+def _claimed(claim: Future[Any]) -> Lease:
+    lease: Lease = claim.result().lease
+    return lease
 
 
 def test_a_changed_password_makes_no_storm(ensemble: Ensemble, open_client: Open) -> None:
