@@ -22,17 +22,22 @@ from kip30_backends.etcd.calls import Calls, TypedRequest, acknowledged, itself
 from kip30_backends.etcd.client.channel import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, RANGE
 from kip30_backends.etcd.client.messages import MESSAGES, KeepAliveAnswer, RangeAnswer
 from kip30_backends.etcd.errors import LeaseGoneError
-from kip30_backends.etcd.observation_order import OrderMark
+from kip30_backends.etcd.observation_order import OrderMark, era_of
 
 MIN_SECONDS = 2
 """The shortest lease etcd grants with its own settings."""
 
 
 class Session(NamedTuple):
-    """A lease of the store, and how long it is valid."""
+    """A lease of the store, how long it is valid, and the era of answers in which it was granted.
+
+    A store that went back to an earlier state begins another era. It may know the lease all the
+    same, with keys that were given up since, and without some that were taken.
+    """
 
     ident: int
     lease: Lease
+    era: int
 
 
 class Sessions:
@@ -102,9 +107,9 @@ class Sessions:
         ask = TypedRequest(LEASE_GRANT, request, partial(self._granted, sent_at))
         return self._calls.send(ask, seconds_left(until)).result()
 
-    def _granted(self, sent_at: float, answer: Any, _sent: OrderMark) -> Session:
+    def _granted(self, sent_at: float, answer: Any, sent: OrderMark) -> Session:
         lease = self._context.lease(sent_at=sent_at, timeout_seconds=float(answer.TTL))
-        return Session(answer.ID, lease)
+        return Session(answer.ID, lease, era_of(self._calls.orders.of(answer.header, sent)))
 
     def _end(self, session: Session, until: float) -> None:
         request = MESSAGES["LeaseRevokeRequest"](ID=session.ident)
@@ -129,11 +134,15 @@ class Sessions:
         renewed: KeepAliveAnswer = yield self._calls.send(
             TypedRequest(LEASE_KEEP_ALIVE, keep_alive, itself), seconds
         )
-        look = TypedRequest(RANGE, self._calls.probe, itself)
+        look = TypedRequest(RANGE, self._calls.probe, self._noted)
         read: RangeAnswer = yield self._calls.send(look, seconds)
         if read.header.raft_term != renewed.header.raft_term:
             raise UnavailableError("the cluster has elected another leader during the renewal")
-        return renewed.TTL > 0
+        return renewed.TTL > 0 and self._calls.orders.latest.era == session.era
+
+    def _noted(self, answer: RangeAnswer, sent: OrderMark) -> RangeAnswer:
+        self._calls.orders.of(answer.header, sent)
+        return answer
 
 
 LEAST = "3.4.31, 3.5.13 or 3.6"

@@ -1,6 +1,8 @@
 """Sessions that the store has ended, and renewals that do not count."""
 
+import shutil
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +10,9 @@ import pytest
 from kip30.driver.kit.futures import mapped
 from kip30.driver.records import Claim, Kind, Target, new_nonce
 from kip30_backends.etcd.client.channel import RANGE
-from kip30_conformance.polling import eventually
-from kip30_conformance.servers import Ensemble
-from tests.unit.clients import Open
+from kip30_conformance.polling import eventually, time_scale
+from kip30_conformance.servers import Ensemble, start
+from tests.unit.clients import Open, opening, unused_namespace
 
 
 def test_a_claim_of_an_ended_session_is_released_without_a_request(
@@ -56,6 +58,38 @@ def test_a_renewal_counts_only_if_a_read_in_the_same_term_follows(
         assert lease.deadline == before
     eventually(lambda: lease.deadline > before, what="the lease is renewed")
     assert lease.is_valid()
+
+
+def test_a_store_that_went_back_does_not_keep_what_was_given_up_since(tmp_path: Path) -> None:
+    """The former state has the leader's key, on a lease that its client goes on to renew."""
+    timeout = {"plugin.session.timeout.ms": round(6000 * time_scale())}
+    with (
+        start("etcd", folder=tmp_path) as servers,
+        opening(servers, unused_namespace()) as open_one,
+    ):
+        node, former = servers.nodes[0], tmp_path / "former"
+        holder, other = open_one(**timeout).backend, open_one(**timeout).backend
+        leader = holder.election.claim("s", "c", new_nonce(), b"").result()
+        assert isinstance(leader, Claim)
+        node.kill()
+        shutil.copytree(node._plan.data, former)
+        node.start()
+        servers.await_ready()
+        eventually(lambda: _is_done(holder.election.release("s", leader)), what="it is released")
+        node.kill()
+        shutil.rmtree(node._plan.data)
+        former.rename(node._plan.data)
+        node.start()
+        servers.await_ready()
+        eventually(
+            lambda: _is_done(other.election.claim("s", "d", new_nonce(), b""), Claim),
+            within=30,
+            what="another candidate leads",
+        )
+
+
+def _is_done(answer: Future[Any], kind: type = object) -> bool:
+    return answer.exception() is None and isinstance(answer.result(), kind)
 
 
 def test_the_log_of_a_lost_session_has_the_last_error_of_a_renewal(

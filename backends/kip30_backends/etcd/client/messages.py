@@ -54,7 +54,7 @@ _MESSAGES = {
     "TxnRequest": "*Compare compare 1, *RequestOp success 2, *RequestOp failure 3",
     "TxnResponse": "ResponseHeader header 1, bool succeeded 2, *ResponseOp responses 3",
     "LeaseGrantRequest": "int64 TTL 1",
-    "LeaseGrantResponse": "int64 ID 2, int64 TTL 3",
+    "LeaseGrantResponse": "ResponseHeader header 1, int64 ID 2, int64 TTL 3",
     "LeaseRevokeRequest": "int64 ID 1",
     "LeaseRevokeResponse": "",
     "LeaseKeepAliveRequest": "int64 ID 1",
