@@ -101,7 +101,7 @@ class Claims(key_claims.KeyClaims[ClaimKey]):
         outcome = requests.ask(transactions.write([one for pair in pairs for one in pair]))
         if not outcome.refusals:
             for key, claim in held:
-                claim.handle.session.held.discard(key)
+                claim.handle.session.gives_up(key, claim.entry.version.major)
             self._sessions.on_released({key for key, _ in held})
             return
         refused = {refusal.number // 2 for refusal in outcome.refusals}
@@ -153,7 +153,7 @@ class Claims(key_claims.KeyClaims[ClaimKey]):
     def _taken(
         self, wanted: ClaimRequest, session: Session, record: KVPair, mark: OrderMark
     ) -> Claim:
-        session.held.add(wanted.at.key)
+        session.takes(wanted.at.key)
         order = self._calls.orders.of(record.modified, mark)
         entry = wanted.entry(record.created)
         hold = HeldKey(session, record.modified, wanted.nonce)
@@ -180,10 +180,10 @@ class Claims(key_claims.KeyClaims[ClaimKey]):
         while hold is not None:
             delete = transactions.delete(key)
             outcome = requests.ask(transactions.write([_still_held(key, hold), delete]))
-            if not outcome.refusals or outcome.says(_ABSENT):
-                hold.session.held.discard(key)
+            if not outcome.refusals:
                 break
             hold = _held_by_now(key, claim, outcome, requests)
+        claim.handle.session.gives_up(key, claim.entry.version.major)
         self._sessions.on_released({key})
 
 

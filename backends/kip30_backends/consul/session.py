@@ -12,9 +12,11 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from functools import partial
 from http import HTTPStatus
+from itertools import chain
 from typing import Any
 
 from kip30.driver import Context
@@ -51,7 +53,7 @@ _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 class Session:
-    """A session of the store, how long it may be believed in, and what it holds.
+    """A session of the store, how long it may be believed in, and what it holds. Thread-safe.
 
     Attributes:
         held: The keys that it holds.
@@ -62,6 +64,29 @@ class Session:
         self.ident = ident
         self.lease = lease
         self.held: set[str] = set()
+        # The keys that it gave up last, with the index of their creation. Written under the lock.
+        self._given_up: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def takes(self, key: str) -> None:
+        """Note that it holds *key*."""
+        with self._lock:
+            self.held.add(key)
+            self._given_up.pop(key, None)
+
+    def gives_up(self, key: str, created: int) -> None:
+        """Note that it no longer holds *key*, which was created at index *created*."""
+        with self._lock:
+            self.held.discard(key)
+            self._given_up.pop(key, None)
+            self._given_up[key] = created
+            if len(self._given_up) > _MOST_FREED:
+                del self._given_up[next(iter(self._given_up))]
+
+    def given_up(self) -> dict[str, int]:
+        """Return the keys that it gave up last, with the index of their creation."""
+        with self._lock:
+            return self._given_up.copy()
 
 
 class SessionKind:
@@ -269,6 +294,7 @@ class Sessions:
                     timeout = self._interval
                     renewals += 1
                     if not renewals % _RENEWALS_PER_LOOK:
+                        self._look_for_returned(session)
                         self.on_renewed()
                 else:
                     pause, timeout = _AFTER_TROUBLE, _PATIENCE_AFTER_TROUBLE * self._interval
@@ -307,9 +333,47 @@ class Sessions:
         confirmed_by = requests.answered_by
         return requests.ask(_renewal(session)) and requests.answered_by is confirmed_by
 
+    def _look_for_returned(self, session: Session) -> None:
+        """Start to look whether a restored snapshot has brought back what *session* gave up.
+
+        Nobody else could take it while this client renews the session.
+        """
+        given_up = session.given_up()
+        if given_up:
+            try:
+                self._calls.pool.do(partial(self._give_up_again, session, given_up))
+            except Kip30Error as error:
+                _log.debug("what was given up is not looked for: %s", error)
+
+    def _give_up_again(self, session: Session, given_up: Mapping[str, int]) -> None:
+        requests = self._calls.requests(self._calls.seconds)
+        try:
+            found = requests.ask(transactions.read_granted([*given_up]))
+            # A key that was taken anew since has a later index.
+            back = [
+                one
+                for one in found.values()
+                if one and one.session == session.ident and one.created <= given_up[one.key]
+            ]
+            if back:
+                _log.warning("giving up again what the store brought back: %s", [*map(_key, back)])
+                requests.ask(transactions.clear([*chain.from_iterable(map(_deletion, back))]))
+        except Kip30Error as error:
+            _log.debug("what was given up will be looked for again: %s", error)
+
     @property
     def _interval(self) -> float:
         return self.grants.timeout_seconds / _RENEWALS_PER_TIMEOUT
+
+
+def _key(record: transactions.KVPair) -> str:
+    return record.key
+
+
+def _deletion(record: transactions.KVPair) -> tuple[transactions.Operation, ...]:
+    """Return the operations that delete a key unless it was written since."""
+    is_same = transactions.was_modified(record.key, record.modified)
+    return is_same, transactions.delete(record.key)
 
 
 def _end_in_store(session: Session, requests: OperationRequests) -> None:

@@ -1,14 +1,18 @@
 """Sessions that the client has lost but the store has not: the next claim or a close ends them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
 
 import pytest
 
 from kip30 import UnavailableError
 from kip30.driver.records import Claim
 from kip30_backends.consul import ConsulBackend
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, Link
-from tests.unit.clients import Open
+from tests.unit.clients import Open, timeouts
 
 from .admin import Admin
 
@@ -74,6 +78,33 @@ def test_a_lost_session_is_ended_although_a_server_does_not_respond(
     assert isinstance(backend.election.claim("s", "c", NONCE, b"").result(), Claim)
     assert lost not in _there(admin)
     link.heal()
+
+
+def test_a_claim_that_a_restored_snapshot_brings_back_is_given_up_again(
+    open_client: Open, admin: Admin
+) -> None:
+    """The session is there again, too, and its client goes on to renew it."""
+    settings = timeouts(operation_seconds=3)
+    holder, other = open_client(**settings).backend, open_client(**settings).backend
+    lead = holder.election.claim("s", "c", NONCE, b"").result()
+    member = holder.membership.claim("g", "m", NONCE, b"").result()
+    kept = holder.membership.claim("g", "kept", NONCE, b"").result()
+    assert isinstance(lead, Claim)
+    snapshot = admin.tell_bytes("GET", "snapshot")
+    holder.election.release("s", lead).result()
+    holder.membership.release_many("g", [member])[0].result()
+    admin.tell_bytes("PUT", "snapshot", snapshot)
+    for take in (
+        lambda: other.election.claim("s", "d", NONCE, b""),
+        lambda: other.membership.claim("g", "m", NONCE, b""),
+    ):
+        eventually(partial(_is_taken, take), what="another client takes it")
+    assert kept.lease.is_valid()
+
+
+def _is_taken(take: Callable[[], Future[Any]]) -> bool:
+    answer = take()
+    return answer.exception() is None and isinstance(answer.result(), Claim)
 
 
 def _there(admin: Admin) -> set[str]:
