@@ -1,7 +1,8 @@
 """One request to the store: a future with a deadline, and batches of reads.
 
 A request is retried only if it is certain that nothing was done. A read of a single key that is
-requested while others are under way joins the next batch.
+requested while others are under way joins the next batch. A batch that is refused because of some
+of its keys is sent again in halves, so that each read fails by its own key.
 """
 
 import time
@@ -16,6 +17,7 @@ from kip30.driver.kit.batch_queue import BatchQueue
 from kip30.driver.kit.futures import failed
 from kip30.driver.kit.gate import CLOSED, Gate
 from kip30.driver.kit.lazy_future import LazyFuture
+from kip30.driver.kit.lifecycle import do_nothing
 from kip30.driver.kit.time_left import seconds_left, share
 from kip30.driver.kit.timer import Timer
 from kip30.errors import ClosedError, Kip30Error, UnavailableError
@@ -31,6 +33,8 @@ T = TypeVar("T")
 
 _PAUSE = 0.05
 _LOST = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+_OF_SOME = {"PERMISSION_DENIED", "RESOURCE_EXHAUSTED"}
+"""Codes of refusals of a batch that may be due to some of its keys, or to their number."""
 _INTERRUPTED = Failure("UNKNOWN", "interrupted")
 
 
@@ -74,6 +78,8 @@ class Call(LazyFuture[T]):
         # How many attempts there were, and whether one of them led to a new token.
         self._tried = 0
         self._renewed = False
+        # The code with which the last attempt failed; empty if none has.
+        self.failed_with = ""
         # Of the newest attempt: its server, its token, and how far answers had come.
         self._channel = context.endpoints.current
         self._metadata = context.tokens.metadata
@@ -147,6 +153,7 @@ class Call(LazyFuture[T]):
             self.set_result(result)
 
     def _failed(self, failure: Failure) -> None:
+        self.failed_with = failure.code
         if is_stale_token(failure) and self._may_renew():
             self._renewed = True
             self._tried -= 1  # the server works: retry it once
@@ -236,18 +243,26 @@ class Batches:
     def _send_next(self) -> None:
         reads = self._queue.take()
         if reads:
-            request = messages.txn([], [messages.find(read.key) for read in reads])
-            batch = Call(self._context, TypedRequest(TXN, request, itself), reads[0].seconds_left())
-            batch.add_done_callback(partial(self._answered, reads))
+            self._send(reads, lambda _: self._send_next())
 
-    def _answered(self, reads: list[Read[Any]], batch: Future[TxnAnswer]) -> None:
-        self._send_next()
+    def _send(self, reads: list[Read[Any]], then: Callable[[object], object] = do_nothing) -> None:
+        """Send *reads* in one request; call *then* once there is an answer."""
+        request = messages.txn([], [messages.find(read.key) for read in reads])
+        batch = Call(self._context, TypedRequest(TXN, request, itself), reads[0].seconds_left())
+        batch.add_done_callback(then)
+        batch.add_done_callback(partial(self._answered, reads, batch))
+
+    def _answered(self, reads: list[Read[Any]], batch: Call[TxnAnswer], _done: object) -> None:
         error = batch.exception()
-        if error is not None:
+        if error is None:
+            for read, answer in zip(reads, batch.result().responses, strict=True):
+                read.answered(answer.response_range)
+        elif batch.failed_with in _OF_SOME and len(reads) > 1:
+            middle = len(reads) // 2
+            self._send(reads[:middle])
+            self._send(reads[middle:])
+        else:
             self._failed(reads, error)
-            return
-        for read, answer in zip(reads, batch.result().responses, strict=True):
-            read.answered(answer.response_range)
 
     def _failed(self, reads: list[Read[Any]], error: BaseException) -> None:
         """Fail *reads*, except those that only shared the deadline of the first."""

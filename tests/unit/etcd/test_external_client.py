@@ -6,17 +6,20 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
-from kip30 import ConfigError, ValueChange
+from kip30 import ConfigError, PluginLocator, ValueChange
 from kip30_backends.etcd import GRPC_OPTIONS
+from kip30_backends.etcd.client import external_client
 from kip30_backends.etcd.client.channel import STATUS
-from kip30_backends.etcd.client.external_client import borrow
 from kip30_backends.etcd.client.messages import MESSAGES
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
-from tests.unit.clients import Open
+from tests.unit.clients import PATIENT, Open
+
+from .scanners import Borrow
 
 CANARY = "hunter2-canary"
+LARGE = 256 * 1024
 lent: list[SimpleNamespace] = []
 
 
@@ -40,14 +43,14 @@ def fail() -> None:
 )
 def test_an_invalid_client_reference_is_refused(reference: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=r"plugin\.etcd\.client") as raised:
-        borrow(reference)
+        external_client.borrow(reference)
     assert complaint in str(raised.value)
 
 
 def test_a_failed_client_function_reveals_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("json.kip30_fail", fail, raising=False)
     with pytest.raises(ConfigError) as raised:
-        borrow("json:kip30_fail")
+        external_client.borrow("json:kip30_fail")
     assert "failed: RuntimeError" in str(raised.value)
     assert CANARY not in str(raised.value)
 
@@ -106,3 +109,16 @@ def test_a_silent_server_is_noticed_without_pings(
             link.heal()
             eventually(lambda: heard.events[-1].value == "v")
         channel.close()
+
+
+def test_values_that_are_too_large_for_one_response_are_read_one_by_one(
+    borrow: Borrow, namespace: str
+) -> None:
+    settings = {**borrow([]), **PATIENT, "plugin.namespace": namespace}
+    with PluginLocator().startup(settings) as client:
+        storage = client.storage()
+        storage.put("large", "x" * LARGE)
+        futures = [storage.fetch("large") for _ in range(40)]
+        for future in futures:
+            future.add_done_callback(id)  # nobody waits, so they travel together
+        assert {future.exception() for future in futures} == {None}

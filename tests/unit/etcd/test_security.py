@@ -25,7 +25,7 @@ from kip30.driver.records import new_nonce
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, start
-from tests.unit.clients import Open
+from tests.unit.clients import PATIENT, Open
 from tests.unit.stores.rotation import Rotation, RotationCases
 
 from .admin import Admin, encoded
@@ -113,6 +113,24 @@ def test_a_role_for_one_folder_suffices_for_what_is_in_it(
             lease = _claimed(client.backend.election.claim("role", "c", new_nonce(), b""))
     granted = lease.deadline
     eventually(lambda: lease.deadline > granted, what="the lease is renewed")
+
+
+def test_a_read_without_permission_takes_none_from_those_that_travel_with_it(
+    ensemble: Ensemble, open_client: Open
+) -> None:
+    admin = Admin(ensemble.nodes[0].address)
+    admin.log_in("root", SECRET)
+    admin.add_user("reader", SECRET, prefix="/mine/group/")
+    granted = {"key": encoded(b"/mine/kv/open/"), "range_end": encoded(b"/mine/kv/open0")}
+    admin.tell("auth/role/grant", name="reader", perm={"permType": "READ", **granted})
+    open_client(**ALICE).storage().put("open/k", "v")
+    storage = open_client(**{**PATIENT, **ALICE, "plugin.etcd.user": "reader"}).storage()
+    futures = [storage.fetch("shut/k" if number == 50 else "open/k") for number in range(100)]
+    for future in futures:
+        future.add_done_callback(id)  # nobody waits, so they travel together
+    refused = futures.pop(50)
+    assert isinstance(refused.exception(), AuthenticationError)
+    assert {future.exception() for future in futures} == {None}
 
 
 def _claimed(claim: Future[Any]) -> Lease:
