@@ -135,7 +135,7 @@ class WatchStream:
     def _cancelled(self, answer: WatchAnswer, watcher: RangeWatcher | None) -> None:
         """Restart one watch; or all, if the server does not say which one was lost."""
         if watcher is not None:
-            del self._watchers[answer.watch_id]
+            self._watchers.pop(answer.watch_id, None)  # `ignore` may have been quicker
             watcher.on_lost()
         elif answer.watch_id < 0:
             self.close()
@@ -202,28 +202,30 @@ class EtcdWatch(WatchHandle):
         """Accept what was read, and deliver it unless it is old."""
         with self.lock:
             if page.order > self._reached:
-                self._reached, self._content = page.order, self.place.content(page.found)
-                self.deliver(Snapshot(self._reached, *self._content))
+                content = self.place.content(page.found)
+                self.deliver(Snapshot(page.order, *content))
+                # Last: what raised is read and delivered again.
+                self._reached, self._content = page.order, content
 
     def changed(self, events: Sequence[Event]) -> None:
         """Apply changes, and deliver the new state."""
         with self.lock:
             order = self._orders.observe(era_of(self._reached), events[-1].kv.mod_revision)
             if order > self._reached:
+                self._apply(events, order)
                 self._reached = order
-                self._apply(events)
 
-    def _apply(self, events: Sequence[Event]) -> None:
+    def _apply(self, events: Sequence[Event], order: int) -> None:
         place, before = self.place, self._content
         if not any(place.is_news(event, before) for event in events):
             return
         after = Content(before.entries.copy(), before.unreadable.copy())
         for event in events:
             place.apply(event, after)
-        self._content = after
         names = frozenset(place.name(event.kv) for event in events)
         delta = Delta(self.order, names) if place.end else None
-        self.deliver(Snapshot(self._reached, *after, delta))
+        self.deliver(Snapshot(order, *after, delta))
+        self._content = after
 
 
 class Watches:
@@ -293,9 +295,12 @@ class Watches:
     def _run(self) -> None:
         pause = _FIRST_PAUSE
         while (watch := self._any()) is not None:
-            if self._reaches(watch):
-                pause = _FIRST_PAUSE
-                self._listen()
+            try:
+                if self._reaches(watch):
+                    pause = _FIRST_PAUSE
+                    self._listen()
+            except Exception:  # noqa: BLE001  otherwise all watches would end
+                _log.exception("all watched targets are read again")
             self._wait(pause)
             pause = min(_LONGEST_PAUSE, 2 * pause)
 
@@ -312,7 +317,7 @@ class Watches:
         looked = self._states.look(watch.place, _itself)
         error = looked.exception()
         if error is None:
-            watch.read(looked.result())
+            _is_read(watch, looked.result())
         return not isinstance(error, UnavailableError | ClosedError)
 
     def _listen(self) -> None:
@@ -324,16 +329,18 @@ class Watches:
         with self._changed:
             self._stream = stream
             watches = list(self._watches)
-        self._move()  # the endpoint that moved before `_stream` was set closed no stream
-        for watch in watches:
-            self._begin(watch, stream)
-        if not stream.channel.is_ours:
-            StreamWatchdog(stream, self._calls, self._timer).keep()
-        if watches and not self._stopped:
-            stream.run()
-        with self._changed:
-            self._stream = None
-        stream.close()
+        try:
+            self._move()  # the endpoint that moved before `_stream` was set closed no stream
+            for watch in watches:
+                self._begin(watch, stream)
+            if not stream.channel.is_ours:
+                StreamWatchdog(stream, self._calls, self._timer).keep()
+            if watches and not self._stopped:
+                stream.run()
+        finally:
+            with self._changed:
+                self._stream = None
+            stream.close()
 
     def _wait(self, seconds: float) -> None:
         with self._changed:
@@ -354,7 +361,9 @@ class Watches:
             _log.info("retrying watch of %s after: %s", watch.place.target, looked.exception())
             later()
             return
-        watch.read(looked.result())
+        if not _is_read(watch, looked.result()):
+            later()
+            return
         place, since = watch.place, looked.result().revision + 1
         number = stream.listen(place.key, place.end, since, RangeWatcher(watch.changed, again))
         with self._changed:
@@ -382,6 +391,16 @@ class Watches:
         stream = self._stream
         if stream is not None:
             stream.close()
+
+
+def _is_read(watch: EtcdWatch, page: KeysAtRevision) -> bool:
+    """Deliver *page*; return false if that failed, and it must be read again."""
+    try:
+        watch.read(page)
+    except Exception:  # noqa: BLE001  otherwise this watch, or all, would end
+        _log.exception("%s will be read again", watch.place.target)
+        return False
+    return True
 
 
 def _itself(page: KeysAtRevision) -> KeysAtRevision:
