@@ -50,6 +50,12 @@ class KeyedWrite(NamedTuple):
     leader: bytes
     guards: tuple[bytes, ...] = ()
 
+    @property
+    def size(self) -> int:
+        """The most bytes of a transaction that its value and the keys take."""
+        above = len(self.leader) + sum(map(len, self.guards))
+        return len(self.write.data or b"") + 5 * len(self.key) + 2 * above
+
     def transaction(self) -> Any:
         """Return the transaction that does the write, or reads why it is refused."""
         looks = [*self.above(), self.key]
@@ -167,7 +173,7 @@ def _parts(places: Sequence[KeyedWrite], numbers: Sequence[int]) -> Iterator[lis
     """
 
     def size(number: int) -> int:
-        return len(places[number].write.data or b"")
+        return places[number].size
 
     def key(number: int) -> bytes:
         return places[number].key

@@ -17,7 +17,7 @@ from kip30 import (
 )
 from kip30.driver import StorageDriver
 from kip30.driver.records import MOST_GUARDS, Condition, Guard, Write, new_nonce
-from kip30.names import Key
+from kip30.names import MAX_NAME_BYTES, Key
 from kip30_backends.etcd.calls import Calls, TypedRequest
 from kip30_backends.etcd.client.channel import TXN
 from kip30_conformance.polling import time_scale
@@ -25,6 +25,7 @@ from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, Open
 
 ABSENT = Condition.ABSENT
+LONG = "n" * MAX_NAME_BYTES
 
 
 @pytest.fixture
@@ -252,3 +253,19 @@ def test_only_the_rest_is_unknown_if_the_second_answer_is_lost(
     assert time.monotonic() - begun < 1.5 + 2 * time_scale()
     assert told == [KeyExistsError, *[OutcomeUnknownError] * 8, KeyExistsError]
     assert transactions == [10, 8]
+
+
+def test_the_longest_names_fit_into_a_batch_with_large_values(driver: StorageDriver) -> None:
+    """A creation beside a refused one travels with the names of its key, fence and guards."""
+    names = [f"{number:03}".ljust(MAX_NAME_BYTES, "n") for number in range(100)]
+    guarding = [Write(Key(LONG, f"g{name}"[:-1]), new_nonce(), b"", ABSENT) for name in names[:4]]
+    done = [one.result() for one in driver.write_many(guarding)]
+    guards = tuple(Guard(one.key, version) for one, version in zip(guarding, done, strict=True))
+    writes = [
+        Write(Key(LONG, name), new_nonce(), b"x" * 10_000, ABSENT, guards=guards) for name in names
+    ]
+    driver.write(writes[0]._replace(nonce=new_nonce())).result()
+    told = outcomes(driver, writes)
+    assert told[0] is KeyExistsError
+    check_states(driver, writes[1:], told[1:])
+    assert all(isinstance(one, Version) for one in told[1:])
