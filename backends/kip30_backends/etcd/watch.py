@@ -133,11 +133,15 @@ class WatchStream:
                 watcher.on_events(events)
 
     def _cancelled(self, answer: WatchAnswer, watcher: RangeWatcher | None) -> None:
-        """Restart one watch; or all, if the server does not say which one was lost."""
+        """Restart a watch whose revision was compacted; otherwise all, on another stream.
+
+        A stream keeps the token it was opened with, so a refused watch would be refused again.
+        """
         if watcher is not None:
             self._watchers.pop(answer.watch_id, None)  # `ignore` may have been quicker
+        if watcher is not None and answer.compact_revision:
             watcher.on_lost()
-        elif answer.watch_id < 0:
+        elif watcher is not None or answer.watch_id < 0:
             self.close()
 
 
