@@ -14,6 +14,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from itertools import chain
@@ -24,7 +25,7 @@ from kip30.driver.kit.lifecycle import do_nothing
 from kip30.driver.kit.session import CurrentSession
 from kip30.driver.kit.thread_start import join_others
 from kip30.driver.lease import Lease
-from kip30.errors import ConfigError, Kip30Error, UnavailableError
+from kip30.errors import AuthenticationError, ConfigError, Kip30Error, UnavailableError
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.client.http import Answer
@@ -380,12 +381,17 @@ def _end_in_store(session: Session, requests: OperationRequests) -> None:
     """Delete what *session* holds, so that no lock-delay blocks other clients, and end it."""
     held = list(session.held)
     for at in range(0, len(held), _MOST_FREED):
-        part = held[at : at + _MOST_FREED]
-        refused = {part[one.number // 2] for one in _free(session, part, requests).refusals}
-        rest = [key for key in part if key not in refused]
-        if refused and rest:
-            _free(session, rest, requests)
+        # The token may no longer write one of them: then they end with the session.
+        with suppress(AuthenticationError):
+            _free_part(session, held[at : at + _MOST_FREED], requests)
     requests.ask(_destroy(session))
+
+
+def _free_part(session: Session, part: list[str], requests: OperationRequests) -> None:
+    refused = {part[one.number // 2] for one in _free(session, part, requests).refusals}
+    rest = [key for key in part if key not in refused]
+    if refused and rest:
+        _free(session, rest, requests)
 
 
 def _free(

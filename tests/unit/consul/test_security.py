@@ -4,13 +4,15 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 from typing_extensions import override
 
 from kip30 import AuthenticationError, Member, PluginLocator, ValueChange
 from kip30.config import Written
-from kip30.driver.records import Kind, Snapshot, Target
+from kip30.driver.records import Claim, Kind, Snapshot, Target, new_nonce
 from kip30.driver.scanning import Layout, View
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, throughout, time_scale
@@ -24,6 +26,7 @@ from .scans import OpenScanner, pages, rows_of
 ROOT = "8f0d6c0e-0000-4000-8000-0123456789ab"
 WRONG = "8f0d6c0e-0000-4000-8000-ba9876543210"
 KEYS = 'key_prefix "mine/" { policy = "write" }'
+SERVICES = 'key_prefix "mine/service/" { policy = "write" }'
 DARK = 'key_prefix "mine/kv/dark" { policy = "deny" }'
 READER = 'key_prefix "mine/" { policy = "read" }'
 NUMBERS = itertools.count()
@@ -70,6 +73,26 @@ def test_the_documented_rules_are_sufficient(open_client: Open, token: str) -> N
     assert client.group_membership("right").membership_list() == {"m"}
     eventually(lambda: heard.events and heard.events[-1].value == "w")
     assert client.backend.describe()["version"].startswith("consul")
+
+
+def test_a_session_that_held_a_key_out_of_reach_is_followed_by_another(
+    open_client: Open, admin: Admin
+) -> None:
+    name = f"narrowed-{next(NUMBERS)}"
+    token = admin.make_token(name, f"{KEYS} {SESSIONS} {NODE}")
+    backend: Any = open_client(**{"plugin.consul.token": token}).backend
+    backend.membership.claim("narrowed", "m", new_nonce(), b"").result()
+    admin.change_policy(name, f"{SERVICES} {SESSIONS} {NODE}")
+    sessions = backend._resources.sessions
+    sessions.mark_lost(sessions._current.known())
+    eventually(
+        lambda: _is_won(backend.election.claim("narrowed", "c", new_nonce(), b"")),
+        what="what the token may write is claimed",
+    )
+
+
+def _is_won(answer: Future[object]) -> bool:
+    return answer.exception() is None and isinstance(answer.result(), Claim)
 
 
 @pytest.mark.parametrize(
