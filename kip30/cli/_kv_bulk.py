@@ -15,6 +15,7 @@ from kip30.cli._output import Field, Lines, Output, Row
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.cli._unreadable import report_unreadable
 from kip30.codecs import BYTES
+from kip30.config import Properties
 from kip30.errors import OutcomeUnknownError, UnavailableError, UsageError
 from kip30.locator import PluginLocator
 from kip30.operations import (
@@ -180,9 +181,10 @@ def sweep(
     """
     if period_seconds is not None and period_seconds < _SHORTEST_PAUSE_SECONDS:
         raise UsageError(f"--every takes {_SHORTEST_PAUSE_SECONDS:g} s or more")
+    properties = choice.properties()  # once: the file may be a pipe
     lines = output.lines(("DELETED", "WAITING", "CHANGED", "KEPT"), (8, 8, 8))
     while True:
-        swept, error = _sweep(choice, dry_run=dry_run)
+        swept, error = _sweep(properties, dry_run=dry_run)
         if swept is not None:
             _print_sweep(lines, swept, dry_run=dry_run)
         if period_seconds is None:
@@ -196,15 +198,15 @@ def sweep(
 
 
 def _sweep(
-    choice: StoreChoice, *, dry_run: bool
+    properties: Properties, *, dry_run: bool
 ) -> tuple[Sweep | None, UnavailableError | OutcomeUnknownError | None]:
     """Return what was done, if the records could be read, and why the store does not answer.
 
     Each sweep opens the store again, because it may have been replaced since the last one.
     """
     try:
-        with choice.open() as locator:
-            swept = sweep_keys(choice.properties(), locator.storage(BYTES), dry_run=dry_run)
+        with PluginLocator().startup(properties) as locator:
+            swept = sweep_keys(properties, locator.storage(BYTES), dry_run=dry_run)
     except UnavailableError as error:
         return None, error
     return swept, swept.error

@@ -1,6 +1,7 @@
 """Keys with a time to live, and the sweep that deletes them."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -325,6 +326,27 @@ def test_a_sweep_without_a_store_says_so_and_those_that_follow_go_on(
     assert result.exit_code == Status.OK
     assert "tries again" in result.stderr
     assert result.stdout.split() == ["1", "0", "0", "0"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sweeps"), [([], 1), (["--every", "1s"], 2)], ids=["once", "again"]
+)
+def test_a_configuration_that_is_a_pipe_is_read_once(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, options: list[str], sweeps: int
+) -> None:
+    """Read again it is empty, which chooses the default store."""
+    shell("kv", "set", "k", "x", "--ttl", BRIEF)
+    ends = iter([False, True])
+    monkeypatch.setattr(_kv_bulk, "pause", lambda _seconds: next(ends))
+    reading, writing = os.pipe()
+    os.write(writing, shell.properties.read_bytes())
+    os.close(writing)
+    try:
+        result = shell("kv", "sweep", "--config", f"/dev/fd/{reading}", *options)
+    finally:
+        os.close(reading)
+    assert result.exit_code == Status.OK, result.stderr
+    assert result.stdout.splitlines() == ["1\t0\t0\t0", "0\t0\t0\t0"][:sweeps]
 
 
 @pytest.mark.parametrize("error", [UnavailableError("no answer"), AuthenticationError("no")])
