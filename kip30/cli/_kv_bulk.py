@@ -115,7 +115,7 @@ def export_keys(choice: StoreChoice, namespace: str, *, internal: bool) -> int:
 
 
 @click.command("import")
-@click.argument("exported", metavar="[FILE]", type=click.File("rb"), default="-")
+@click.argument("exported", metavar="[FILE]", type=_parameters.Input(), default="-")
 @click.option(
     "--on-conflict",
     type=click.Choice([one.value for one in ConflictRule]),

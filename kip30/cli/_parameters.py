@@ -28,6 +28,8 @@ _LARGEST_INPUT = 16 * 1024 * 1024
 Input may have no end.
 """
 
+_NO_STDIN = "`-` reads standard input, which is closed"
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -44,6 +46,20 @@ class File(click.Path):
             self.fail(
                 "the name of the file is empty: is a variable of the shell not set?", param, ctx
             )
+        return super().convert(value, param, ctx)
+
+
+class Input(click.File):
+    """A file to read, whose bytes are wanted; ``-`` is stdin."""
+
+    def __init__(self) -> None:
+        """Convert names to open files."""
+        super().__init__("rb")
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "-" and sys.stdin is None:
+            self.fail(_NO_STDIN, param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -99,7 +115,7 @@ def value(written: str) -> bytes:
     if context is not None and context.resilient_parsing:
         return b""
     if sys.stdin is None:
-        raise click.BadParameter("`-` reads standard input, which is closed")
+        raise click.BadParameter(_NO_STDIN)
     read = sys.stdin.buffer.read(_LARGEST_INPUT + 1)
     if len(read) > _LARGEST_INPUT:
         raise click.BadParameter(f"standard input has more than {_LARGEST_INPUT} bytes")

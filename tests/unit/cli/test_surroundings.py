@@ -43,6 +43,21 @@ def test_a_closed_stdin_has_no_value(shell: Shell) -> None:
     assert shell("kv", "get", "n/k").exit_code == Status.REFUSED
 
 
+def test_a_closed_stdin_has_no_keys_to_import(shell: Shell) -> None:
+    result = redirected(shell, "kip30 kv import <&-")
+    assert result.returncode == Status.USAGE
+    assert b"standard input, which is closed" in result.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- 2>&-"])
+def test_a_closed_stdin_confirms_nothing(shell: Shell, closed: str) -> None:
+    shell("kv", "put", "n/k", "")
+    result = redirected(shell, f"kip30 kv delete -r n {closed}")
+    assert result.returncode == Status.USAGE
+    assert (b"needs --yes" in result.stderr) == ("2>" not in closed)
+    assert shell("kv", "list", "n").stdout == "n/k\n"
+
+
 @pytest.mark.parametrize("words", ["config", "kv list n", "--version"])
 def test_a_closed_stdout_is_an_error_of_the_system(shell: Shell, words: str) -> None:
     shell("kv", "put", "n/k", "")
