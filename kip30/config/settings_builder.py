@@ -27,8 +27,11 @@ _NOTHING: tuple[object, ...] = ("", ())
 HIDDEN = "***"
 """The text shown in place of a secret."""
 
-_CREDENTIALS = re.compile(r"[^/@\s,]+(?=@)")
-"""The user and the password of a URL, which an address may have been written as."""
+_CREDENTIALS = re.compile(r"^((?:[A-Za-z][A-Za-z0-9+.-]*://)?).*(?=@)", re.DOTALL)
+"""The user and the password of a URL, which an address may have been written as.
+
+A password may hold any character, also slashes and commas, so all before the last ``@`` counts.
+"""
 
 
 def build(settings_class: type[T], properties: Properties) -> T:
@@ -176,7 +179,7 @@ def _parsed(declaration: Declaration, key: str, value: Value) -> Any:
     if _is_hidden(declaration, value):
         written, complaint = HIDDEN, f"does not read as {declaration.parser.kind}"
     else:
-        written = repr(_CREDENTIALS.sub(HIDDEN, written))
+        written = repr(_CREDENTIALS.sub(rf"\g<1>{HIDDEN}", written))
     raise ConfigError(f"{key} = {written} ({value.origin}): {complaint}")
 
 

@@ -162,7 +162,16 @@ def test_neither_repr_nor_effective_shows_what_is_hidden(hidden: dict[str, str])
 
 
 @pytest.mark.parametrize(
-    "address", ["http://user:hunter2@h:2379", "user:hunter2@h:1/x,https://u:hunter2@i/"]
+    "address",
+    [
+        "http://user:hunter2@h:2379",
+        "user:hunter2@h:1/x,https://u:hunter2@i/",
+        "https://user:hunter2/b64+==@h:2379",
+        "https://user:hunter2,more@h:2379",
+        "https://user:hunter2 more@h:2379",
+        "https://user:hunter2@more@h:2379",
+        "h:1,https://user:hunter2/more@i:99999",
+    ],
 )
 def test_no_error_shows_the_password_in_an_address(address: str) -> None:
     error = refusal({"plugin.shop.endpoints": address})
