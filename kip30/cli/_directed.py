@@ -9,7 +9,7 @@ import click
 from kip30.cli import _output, _parameters
 from kip30.cli._confirmation import confirm
 from kip30.cli._exit_codes import Status
-from kip30.cli._failures import explain, say
+from kip30.cli._failures import report, say
 from kip30.cli._output import Field, Output
 from kip30.errors import (
     AuthenticationError,
@@ -49,15 +49,14 @@ def direct_each(
         try:
             one = direct(service)
         except Kip30Error as error:
-            failure = explain(error)
-            say(f"{service!r}: {failure.what}")
-            status = status or failure.status
-            if isinstance(error, UnavailableError | OutcomeUnknownError):
-                break
+            if left and isinstance(error, UnavailableError | OutcomeUnknownError):
+                # First, because the error is the last line.
+                say(f"not tried: {', '.join(map(repr, left))}")
+                left.clear()
+            failed = report(error, repr(service))
+            status = status or failed
         else:
             lines.print([_row(one)], partial(_record, one))
-    if left:
-        say(f"not tried: {', '.join(map(repr, left))}")
     return status
 
 

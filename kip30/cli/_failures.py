@@ -125,7 +125,7 @@ def guarded(run: Callable[[], object]) -> int:
         _forget_unread()
         return Status.INTERRUPTED
     except Exception as error:  # noqa: BLE001  a command line shows no traceback
-        return _report(error)
+        return report(error)
     return status if isinstance(status, int) else Status.OK
 
 
@@ -155,10 +155,18 @@ def _explained(error: Exception) -> CommandFailure:
     return CommandFailure(what, "KIP30_DEBUG=1 shows where; please report it", Status.INTERNAL)
 
 
-def _report(error: Exception) -> Status:
+def report(error: Exception, subject: str = "") -> Status:
+    """Print *error* on stderr, as JSON if that was asked for, and return its exit code.
+
+    Args:
+        error: The error.
+        subject: What failed, for a command that does several things; it begins the message.
+    """
     if is_debugging():
         to_stderr("".join(traceback.format_exception(error)).rstrip())
     failure = explain(error)
+    if subject:
+        failure = failure._replace(what=f"{subject}: {failure.what}")
     if failure.status is Status.SYSTEM:
         _forget_output()
     if _output.is_json_wanted() or _asks_for_json(error):

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip30 import PluginLocator
+from kip30 import PluginLocator, UnavailableError
+from kip30.cli import pause
 from kip30.cli._exit_codes import Status
 from kip30.cli._schema import SCHEMA
 from kip30.operations import DirectedService, read_directives
@@ -193,6 +194,35 @@ def test_a_pause_of_many_that_fails_halfway_says_which_are_paused(shell: Shell) 
     assert shell("kv", "get", "kip30.directives/first").exit_code == Status.OK
     assert [one.split("\t")[0] for one in result.stdout.splitlines()] == ["first", "second", "last"]
     assert "'damaged': the directives for 'damaged' cannot be read" in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+def test_an_error_among_many_is_an_object_if_the_others_are(shell: Shell, verb: str) -> None:
+    shell("kv", "put", "kip30.directives/damaged", "{}")
+    result = shell(verb, "damaged", "last", "--json")
+    assert [one["service"] for one in shell.json_of(result.stdout)] == ["last"]
+    (printed,) = shell.json_of(result.stderr)
+    assert printed["error"]["exit"] == result.exit_code == Status.UNAVAILABLE
+    assert printed["error"]["message"].startswith("'damaged': the directives")
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_services_that_are_not_tried_are_named_before_the_error(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    tried = list[str]()
+
+    def silent(_locator: PluginLocator, service: str, **_: object) -> DirectedService:
+        tried.append(service)
+        raise UnavailableError("no answer")
+
+    monkeypatch.setattr(pause, "pause_service", silent)
+    result = shell("pause", "first", "second", "third", "-o", form)
+    assert (result.exit_code, tried) == (Status.UNAVAILABLE, ["first"])
+    left, last = result.stderr.splitlines()
+    assert left == "kip30: not tried: 'second', 'third'"
+    assert "'first': no answer" in last
+    assert last.startswith("{") == (form == "json")
 
 
 @pytest.mark.usefixtures("led")
