@@ -11,7 +11,7 @@ import click
 
 from kip30.cli._store_choice import StoreChoice
 from kip30.codecs import BYTES
-from kip30.config import CommonSettings, build, load, reference
+from kip30.config import CommonSettings, Properties, build, load, reference
 from kip30.errors import ConfigError
 from kip30.locator import PluginLocator
 from kip30.runtime.backend_registry import find, names
@@ -19,8 +19,8 @@ from kip30.runtime.resolution import check
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
-_QUICK = {"plugin.connect.timeout.ms": "1000", "plugin.operation.timeout.ms": "1000"}
-"""The shell waits for the values."""
+_MOST_SECONDS = 1.0
+"""How long the shell waits for a connection, and again for the values."""
 
 
 def _offered(offer: Callable[[StoreChoice, str], Iterable[str]]) -> Complete:
@@ -39,7 +39,7 @@ def _offered(offer: Callable[[StoreChoice, str], Iterable[str]]) -> Complete:
 @_offered
 def stores(choice: StoreChoice, _typed: str) -> Iterable[str]:
     """Offer the names of all registered stores."""
-    return names(build(CommonSettings, choice.properties()).additional_paths)
+    return names(build(CommonSettings, choice.properties(may_wait=False)).additional_paths)
 
 
 @_offered
@@ -48,7 +48,7 @@ def settings(choice: StoreChoice, typed: str) -> Iterable[str]:
     classes: list[type[object]] = [CommonSettings]
     backend = None
     with suppress(ConfigError):  # the setting being typed may be the missing one
-        backend = check(choice.properties()).backend
+        backend = check(choice.properties(may_wait=False)).backend
     if backend is not None:
         classes.append(backend.settings_class)
     begun = typed.removeprefix("plugin.").partition(".")[0]
@@ -65,10 +65,23 @@ def keys(choice: StoreChoice, typed: str) -> Iterable[str]:
 
 
 def _open(choice: StoreChoice) -> PluginLocator:
-    properties = choice.properties()
+    properties = choice.properties(may_wait=False)
     if check(properties).backend is None:
         raise ConfigError("plugins are not loaded for this")
-    return PluginLocator().startup(load(_QUICK, origin="completion") | properties)
+    return PluginLocator().startup(properties | _quick(properties))
+
+
+def _quick(properties: Properties) -> Properties:
+    """Return the timeouts of *properties*, but no longer ones than a shell may wait."""
+    settings = build(CommonSettings, properties)
+    timeouts = {
+        "plugin.connect.timeout.ms": settings.connect_timeout_seconds,
+        "plugin.operation.timeout.ms": settings.operation_timeout_seconds,
+    }
+    return load(
+        {key: round(min(one, _MOST_SECONDS) * 1000) for key, one in timeouts.items()},
+        origin="completion",
+    )
 
 
 def _choice(context: click.Context) -> StoreChoice:

@@ -9,13 +9,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from kip30 import PluginLocator
+from kip30.cli import _completion_values
 from kip30.cli._exit_codes import Status
 from kip30.cli._generate_docs import commands
 from kip30.cli._output import OUTPUT_OPTIONS
 from kip30.cli._schema import ERROR, SCHEMA, Field
 from kip30.cli.program import COMMANDS, program
+from kip30.config import CommonSettings, Properties, build
 
 from .shell import Shell, ended, line_of
 
@@ -311,6 +315,49 @@ def test_completion_does_not_read_the_terminal(shell: Shell, line: str, offered:
     assert completed(shell, line, stdin=reading) == [offered]
     assert os.read(reading, 10) == b"typed"
     os.close(writing)
+    os.close(reading)
+
+
+@pytest.mark.parametrize(
+    ("written", "used"),
+    [
+        ({}, (1.0, 1.0)),
+        ({"connect": 30_000, "operation": 20_000, "session": 60_000}, (1.0, 1.0)),
+        ({"connect": 300, "operation": 200, "session": 500}, (0.3, 0.2)),
+    ],
+    ids=["default", "longer", "shorter"],
+)
+def test_the_shell_waits_a_second_for_the_store(
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    written: dict[str, int],
+    used: tuple[float, float],
+) -> None:
+    shell.write(
+        {"plugin.backend": "embedded"}
+        | {f"plugin.{name}.timeout.ms": value for name, value in written.items()}
+    )
+    opened = list[CommonSettings]()
+
+    def startup(_locator: PluginLocator, given: Properties) -> None:
+        opened.append(build(CommonSettings, given))
+
+    monkeypatch.setattr(PluginLocator, "startup", startup)
+    context = click.Context(program)
+    context.params = {"file": shell.properties}
+    assert _completion_values.keys(context, click.Argument(["key"]), "n/") == []
+    (settings,) = opened
+    assert (settings.connect_timeout_seconds, settings.operation_timeout_seconds) == used
+
+
+def test_completion_reads_no_pipe(shell: Shell) -> None:
+    """Its writer writes for the command that is being typed."""
+    reading, writing = os.pipe()
+    os.write(writing, b"plugin.backend = embedded")
+    os.close(writing)
+    line = f"kip30 --config /dev/fd/{reading} kv get n/"
+    assert completed(shell, line, pass_fds=[reading]) == []
+    assert os.read(reading, 100) == b"plugin.backend = embedded"
     os.close(reading)
 
 
