@@ -286,7 +286,9 @@ class OpenStore:
 
     def lease_remaining_seconds(self) -> float | None:
         """See `kip30.runtime.store_metrics.Readings`."""
-        return self.lease_tracker.remaining_seconds()
+        seconds = self.lease_tracker.remaining_seconds()
+        # Where nothing claims again, a lost session is no longer missed.
+        return seconds if seconds or self._active_claims else None
 
     def is_foreign(self) -> bool:
         """Return whether this belongs to the parent of this forked process."""

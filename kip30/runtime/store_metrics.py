@@ -32,7 +32,10 @@ class Readings(Protocol):
         ...
 
     def lease_remaining_seconds(self) -> float | None:
-        """Return how long the session lasts unless renewed; None if nothing was claimed yet."""
+        """Return how long the session lasts unless renewed, 0 if one was lost and is awaited.
+
+        None if nothing was claimed yet, or if nothing claims again after a lost session.
+        """
         ...
 
 

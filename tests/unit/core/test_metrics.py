@@ -223,6 +223,21 @@ def test_a_lease_has_a_sample_from_the_first_claim_on(metered: PluginLocator) ->
     eventually(lambda: read(metered.metrics())["kip30_renewal_duration_seconds"].value("_count"))
 
 
+def test_a_lost_session_that_nothing_replaces_has_no_lease(metered: PluginLocator) -> None:
+    def samples() -> int:
+        found = read(metered.metrics())["kip30_lease_remaining_seconds"]
+        return len(found.values["kip30_lease_remaining_seconds"])
+
+    lost = Recorder[SessionLost]()
+    metered.add_session_listener(lost)
+    member = metered.group_membership("g").join("m", "", rejoin=False)
+    assert samples() == 1
+    faults(metered).expire_session()
+    lost.expect_count(1)
+    eventually(lambda: not member.is_valid())
+    eventually(lambda: samples() == 0, what="no sample is left")
+
+
 def test_services_that_candidates_stand_for_are_in_use(metered: PluginLocator) -> None:
     election = metered.leader_election("s")
     election.nominate("c", "")
