@@ -28,6 +28,8 @@ _LARGEST_INPUT = 16 * 1024 * 1024
 Input may have no end.
 """
 
+_KEY = re.compile(r"^[\w.-]+")
+"""A key at the beginning of a text; what follows may be a password."""
 _NO_STDIN = "`-` reads standard input, which is closed"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,7 +81,8 @@ def setting(written: str) -> tuple[str, str]:
     """Return the key and the value of ``key=value``."""
     key, equals, value = written.partition("=")
     if not (key and equals):
-        raise click.BadParameter(f"{key!r} is not a setting: write KEY=VALUE")
+        begun = "".join(_KEY.findall(written)[:1])
+        raise click.BadParameter(f"{begun!r} is not a setting: write KEY=VALUE")
     return key.strip(), value
 
 

@@ -18,7 +18,7 @@ from kip30.cli._unreadable import report_unreadable
 from kip30.codecs import BYTES
 from kip30.config import did_you_mean
 from kip30.driver.scanning import Rejected
-from kip30.errors import MemberExistsError
+from kip30.errors import Kip30Error, MemberExistsError
 from kip30.locator import PluginLocator
 from kip30.membership import MembershipChange
 from kip30.operations import BannedMember, admit, check_group, evict, read_bans
@@ -173,9 +173,16 @@ def evict_member(  # noqa: PLR0913  one argument per option
             _confirm(locator, group, member, ban_seconds)
         evicted = evict(locator, group, member, ban_seconds=ban_seconds, reason=reason)
         if not evicted.is_member:
-            members = member_ids(locator, group)
-            say(f"{group!r} has no member {member!r} now{did_you_mean(member, sorted(members))}")
+            say(f"{group!r} has no member {member!r} now{_alternative(locator, group, member)}")
     _print_members([evicted], output)
+
+
+def _alternative(locator: PluginLocator, group: str, member: str) -> str:
+    """Return a hint at a member with a similar id; empty if they cannot be read now."""
+    try:
+        return did_you_mean(member, sorted(member_ids(locator, group)))
+    except Kip30Error:
+        return ""
 
 
 def _confirm(locator: PluginLocator, group: str, member: str, ban_seconds: float) -> None:

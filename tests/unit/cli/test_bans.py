@@ -5,7 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from kip30 import PluginLocator
+from kip30 import PluginLocator, UnavailableError
+from kip30.cli import group
 from kip30.cli._exit_codes import Status
 from kip30.cli._schema import SCHEMA
 from kip30_conformance.polling import eventually, time_scale
@@ -45,6 +46,18 @@ def test_a_member_is_evicted_and_admitted(shell: Shell) -> None:
         assert line_of(member.stderr) == "kip30: joined group g as m1 again"
         assert members(shell) == ["m1"]
         member.terminate()
+
+
+def test_a_ban_is_shown_although_no_hint_can_be_read(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> list[str]:
+        raise UnavailableError("no answer")
+
+    monkeypatch.setattr(group, "member_ids", silent)
+    result = shell("group", "evict", "g", "m", "--yes")
+    assert (result.exit_code, result.stdout.split("\t")[:2]) == (Status.OK, ["g", "m"])
+    assert result.stderr == "kip30: 'g' has no member 'm' now\n"
 
 
 def test_bans_are_listed_with_and_without_members(shell: Shell) -> None:

@@ -195,6 +195,14 @@ def test_directives_are_given_though_the_reader_has_gone(shell: Shell, form: str
     assert found["paused"] == ["a", "b", "c"]
 
 
+def test_a_setting_without_a_value_shows_its_key_alone(shell: Shell) -> None:
+    """What follows may be a password."""
+    result = shell("kv", "list", "--set", "plugin.etcd.password hunter2")
+    assert result.exit_code == Status.USAGE
+    assert "'plugin.etcd.password' is not a setting: write KEY=VALUE" in result.stderr
+    assert "hunter2" not in result.output
+
+
 def test_data_is_utf8_whatever_the_locale(shell: Shell) -> None:
     shell("kv", "put", "n/鍵", "")
     result = shell.finish("kv", "list", "n", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
