@@ -38,7 +38,7 @@ class ZookeeperElection(ElectionDriver):
         self, service: str, candidate: str, nonce: str, data: bytes
     ) -> Future[Claim | HeldByOther]:
         steps = self._claim(ClaimRequest(service, candidate, nonce, data))
-        return self._outbox.start(self._tree.checked(self._tree.paths.service(service), steps))
+        return self._outbox.start(self._tree.checked([self._tree.paths.service(service)], steps))
 
     @override
     def release(self, service: str, claim: Claim) -> Future[None]:

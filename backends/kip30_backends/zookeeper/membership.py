@@ -40,7 +40,7 @@ class ZookeeperMembership(MembershipDriver):
     @override
     def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
         steps = self._claim(group, member_id, nonce, data)
-        return self._outbox.start(self._tree.checked(self._tree.paths.group(group), steps))
+        return self._outbox.start(self._tree.checked([self._tree.paths.group(group)], steps))
 
     @override
     def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:

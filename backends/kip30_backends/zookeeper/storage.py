@@ -95,9 +95,8 @@ class ZookeeperStorage(StorageDriver):
     def read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
         paths = self._tree.paths
         steps = self._read([paths.value(key) for key in keys])
-        for key in keys:
-            steps = self._tree.checked(paths.namespace(key.namespace), steps)
-        return self._outbox.start(steps)
+        above = [paths.namespace(key.namespace) for key in keys]
+        return self._outbox.start(self._tree.checked(above, steps))
 
     @override
     def write(self, write: Write) -> Future[Version]:
@@ -116,11 +115,12 @@ class ZookeeperStorage(StorageDriver):
     def _checked(self, writes: Iterable[Write], steps: Steps[T]) -> Steps[T]:
         """Return *steps* behind the checks of the nodes in which *writes* happen."""
         paths = self._tree.paths
+        used: list[str] = []
         for write in writes:
+            used.append(paths.namespace(write.key.namespace))
             if write.fence is not None:
-                steps = self._tree.checked(paths.service(write.fence.service), steps)
-            steps = self._tree.checked(paths.namespace(write.key.namespace), steps)
-        return steps
+                used.append(paths.service(write.fence.service))
+        return self._tree.checked(used, steps)
 
     def _create_together(self, batch: Sequence[Write]) -> list[Future[Version]]:
         """Create all keys in one transaction or, if one of them is refused, each on its own."""
@@ -185,7 +185,7 @@ class ZookeeperStorage(StorageDriver):
     def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:
         del limit  # a server lists all children or none
         path = self._tree.paths.namespace(namespace)
-        return self._outbox.start(self._tree.checked(path, self._list(path, after)))
+        return self._outbox.start(self._tree.checked([path], self._list(path, after)))
 
     def _read(self, paths: Sequence[str]) -> Steps[list[Entry | None]]:
         nodes = yield from self._states.many(paths)

@@ -90,7 +90,7 @@ class TargetStates:
             StoreError: Others may change the node that its records are in.
         """
         steps = self._readers[target.kind](target, watch=watch, fresh=fresh)
-        return self._tree.checked(self._above(target), steps)
+        return self._tree.checked([self._above(target)], steps)
 
     def _above(self, target: Target) -> str:
         """Return the node that the records of *target* are in."""

@@ -12,7 +12,7 @@ fences of former leaders. So each parent is checked before a backend first uses 
 import base64
 import hashlib
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeVar, cast
 
@@ -229,12 +229,14 @@ class Tree:
                 break
         yield from self.check(path)
 
-    def checked(self, path: str, steps: Steps[T]) -> Steps[T]:
-        """Return *steps*, which use the node *path*, behind its `check` if it is due."""
-        return steps if self._access.covers(path) else self._after_check(path, steps)
+    def checked(self, paths: Iterable[str], steps: Steps[T]) -> Steps[T]:
+        """Return *steps*, which use the nodes *paths*, behind each `check` that is due."""
+        due = [path for path in dict.fromkeys(paths) if not self._access.covers(path)]
+        return self._after_checks(due, steps) if due else steps
 
-    def _after_check(self, path: str, steps: Steps[T]) -> Steps[T]:
-        yield from self.check(path)
+    def _after_checks(self, paths: Sequence[str], steps: Steps[T]) -> Steps[T]:
+        for path in paths:
+            yield from self.check(path)
         return (yield from steps)
 
     def check_directories(self) -> Steps[None]:

@@ -18,7 +18,7 @@ from kip30 import AuthenticationError, PartialWriteError, PluginLocator, StoreEr
 from kip30.config import Written
 from kip30.driver.records import Fence
 from kip30_conformance.servers import Ensemble, Link, start
-from tests.unit.clients import Open
+from tests.unit.clients import PATIENT, Open
 
 from .test_security import JAAS, anonymous
 
@@ -32,6 +32,8 @@ SASL: dict[str, Written] = {
     "plugin.zookeeper.sasl.user": "bob",
     "plugin.zookeeper.sasl.password": "geheim-1",
 }
+_MANY = 1200
+"""More than Python nests calls."""
 MINE = make_digest_acl(USER, PASSWORD, all=True)
 THEIRS = make_digest_acl("eve", "other", all=True)
 ADMIN = make_acl("sasl", "admin", all=True)
@@ -185,6 +187,12 @@ def test_an_epoch_does_not_begin_again(owner: Any, open_client: Open, namespace:
         owner.create(f"/{namespace}{path}", acl=OPEN_ACL_UNSAFE)
     with pytest.raises(StoreError, match=f"^/{namespace} may be changed"):
         open_client(**DIGEST)
+
+
+def test_a_thousand_keys_are_read_behind_their_checks(open_client: Open) -> None:
+    storage = open_client(**DIGEST, **PATIENT).storage()
+    assert storage.fetch_many(f"n/{number}" for number in range(_MANY)).result() == {}
+    assert storage.fetch_many(f"n{number}/k" for number in range(_MANY)).result() == {}
 
 
 def test_a_checked_parent_costs_no_request_again(
