@@ -68,7 +68,9 @@ class Resources:
         self.watches = Watches(self.outbox, self.states, self.tree)
         former: deque[int] = deque(maxlen=_FORMER_SESSIONS)
         self.sessions = Sessions(
-            SessionContext(context, self.server, self.outbox, self.watches, former)
+            SessionContext(
+                context, self.server, self.outbox, self.watches, self.tree.forget, former
+            )
         )
         self._patience = context.operation_timeout_seconds
         self._interval = context.operation_timeout_seconds / _INTERVALS_PER_TIMEOUT

@@ -37,6 +37,8 @@ class SessionContext(NamedTuple):
     """Objects that all sessions of a backend share.
 
     Attributes:
+        forget: Called before the first request of each session, on the connection's thread: the
+            servers may have lost what former sessions have read.
         former: The numbers of the last sessions that ended; `Sessions` adds to it.
     """
 
@@ -44,6 +46,7 @@ class SessionContext(NamedTuple):
     server: Server
     outbox: Outbox
     watches: Watches
+    forget: Callable[[], None]
     former: deque[int]
 
 
@@ -74,6 +77,7 @@ class ManagedSession(Owner):
         self._context = context
         self._outbox = shared.outbox
         self._watches = shared.watches
+        self._forget = shared.forget
         self._former = shared.former
         self._orders = itertools.count(era * _ERA)
         self._order = next(self._orders)
@@ -86,6 +90,7 @@ class ManagedSession(Owner):
         timeout_seconds = min(timeout_seconds, self._opened_with_seconds)
         self.timeout_seconds = timeout_seconds
         if self.session is None:
+            self._forget()
             lease = self._context.lease(sent_at=sent_at, timeout_seconds=timeout_seconds)
             self.session = Session(client.identity, lease, self._former)
             self.settled.set()

@@ -38,7 +38,6 @@ from kip30_backends.zookeeper.errors import BadVersion, NodeExists, NoNode, Requ
 from kip30_backends.zookeeper.target_states import TargetStates, unescaped
 from kip30_backends.zookeeper.tree import (
     NamespaceVersion,
-    NamespaceVersions,
     Tree,
     entry_of,
     parent,
@@ -89,7 +88,7 @@ class ZookeeperStorage(StorageDriver):
         self._outbox = outbox
         self._tree = tree
         self._states = states
-        self._namespaces = NamespaceVersions()
+        self._namespaces = tree.namespaces
 
     @override
     def read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:

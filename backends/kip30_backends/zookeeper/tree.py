@@ -85,6 +85,10 @@ class AccessLists:
         # above each of them has passed it as well.
         self._sound: set[str] = set()
 
+    def forget(self) -> None:
+        """Check all nodes again: others may have made them, in a store that was emptied."""
+        self._sound.clear()
+
     def covers(self, path: str) -> bool:
         """Return whether *path* needs no check."""
         return self._owners is None or path in self._sound
@@ -164,7 +168,11 @@ def _letters(grant: AclEntry) -> str:
 
 
 class Tree:
-    """The part of the tree that belongs to one namespace of the configuration."""
+    """The part of the tree that belongs to one namespace of the configuration.
+
+    Attributes:
+        namespaces: What this client knows of the nodes of namespaces.
+    """
 
     def __init__(
         self,
@@ -180,11 +188,21 @@ class Tree:
         *modern* says that the servers know the requests that were added in ZooKeeper 3.6.
         """
         self.modern = modern
+        self.namespaces = NamespaceVersions()
         self._access = access
         self._top = chroot
         self.paths = Paths(namespace)
         self.paths.root = chroot + self.paths.root
         self._acl = acl
+
+    def forget(self) -> None:
+        """Forget what was read in a former session: it may have been of another store.
+
+        Servers that are emptied or restored lose the session, and count their transactions from
+        lower numbers again. For the connection's thread.
+        """
+        self.namespaces.clear()
+        self._access.forget()
 
     def leader(self, service: str) -> str:
         """Return where the leader's record is."""
@@ -280,6 +298,12 @@ class NamespaceVersions:
         # The life of a key's node, and the version of the namespace's node at which that life was
         # seen to be the present one.
         self._checked: dict[str, tuple[int, int]] = {}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._newest.clear()
+        self._lives.clear()
+        self._checked.clear()
 
     def saw(self, path: str, life: int) -> None:
         """Note that the node at *path* was once that of *life*."""

@@ -14,9 +14,17 @@ from kazoo.security import (
     make_digest_acl_credential,
 )
 
-from kip30 import AuthenticationError, PartialWriteError, PluginLocator, StoreError
+from kip30 import (
+    AuthenticationError,
+    OutcomeUnknownError,
+    PartialWriteError,
+    PluginLocator,
+    StoreError,
+    UnavailableError,
+)
 from kip30.config import Written
 from kip30.driver.records import Fence
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, Link, start
 from tests.unit.clients import PATIENT, Open
 
@@ -193,6 +201,29 @@ def test_a_thousand_keys_are_read_behind_their_checks(open_client: Open) -> None
     storage = open_client(**DIGEST, **PATIENT).storage()
     assert storage.fetch_many(f"n/{number}" for number in range(_MANY)).result() == {}
     assert storage.fetch_many(f"n{number}/k" for number in range(_MANY)).result() == {}
+
+
+def test_parents_are_checked_again_after_the_store_was_emptied(
+    ensemble: Ensemble, open_client: Open, namespace: str
+) -> None:
+    client = open_client(**DIGEST)
+    client.storage().put("n/k", "v")
+    ensemble.restart(empty=True)
+    with anonymous(ensemble) as neighbour:
+        neighbour.create(f"/{namespace}", acl=OPEN_ACL_UNSAFE)
+    refusal = eventually(lambda: _refusal(client), what="the client has a session again")
+    assert f"/{namespace} may be changed by world:anyone" in refusal
+
+
+def _refusal(client: PluginLocator) -> str | None:
+    """Return why the store refuses a write, or None while no server answers."""
+    try:
+        client.storage().put("n/k", "v")
+    except (UnavailableError, OutcomeUnknownError):
+        return None
+    except StoreError as error:
+        return str(error)
+    return "it does not"
 
 
 def test_a_checked_parent_costs_no_request_again(

@@ -7,8 +7,10 @@ import pytest
 from typing_extensions import override
 
 from kip30 import (
+    GuardError,
     PluginLocator,
     SessionLost,
+    Storage,
     StoreError,
     UnavailableError,
     ValueChange,
@@ -88,6 +90,29 @@ def test_a_server_that_lost_everything(open_client: Open, ensemble: Ensemble) ->
     assert new is not term
     client.storage().put("k", "after")
     heard.expect(lambda event: event.value == "after")
+
+
+def test_a_version_of_a_store_that_was_emptied(open_client: Open, ensemble: Ensemble) -> None:
+    """Another key may be there by then, at the same version of its node."""
+    storage = open_client().storage()
+    old = storage.compare_and_set("n/k", storage.put("n/k", "first"), "second")
+    ensemble.restart(empty=True)
+    other = open_client().storage()
+    for number in range(100):  # transactions are counted anew
+        new = other.put(f"n/{number}", "")
+        if new.major > old.major:
+            break
+    other.put("n/k", "first")
+    new = other.update("n/k", "second")
+    assert new.minor == old.minor
+    assert new.major != old.major
+    eventually(lambda: _fetched(storage, "n/0") is not None, what="the client has a session again")
+    with pytest.raises(VersionConflictError):
+        storage.compare_and_set("n/k", old, "third")
+    with pytest.raises(GuardError):
+        storage.put("n/guarded", "v", guards={"n/k": old})
+    with pytest.raises(VersionConflictError):
+        storage.delete("n/k", expected=old)
 
 
 class Robbed(SessionCloser):
@@ -189,6 +214,14 @@ def test_a_record_of_somebody_else(open_client: Open) -> None:
 
 def _overwritten(path: str) -> Steps[None]:
     (yield RequestBatch((SetData(path, b"not ours"),), writes=True)).only()
+
+
+def _fetched(storage: Storage[str], key: str) -> str | None:
+    """Return the value of *key*, or None while the server does not answer."""
+    try:
+        return storage.fetch(key).result()
+    except UnavailableError:
+        return None
 
 
 def _found(client: PluginLocator) -> Versioned[str] | None:
