@@ -142,18 +142,31 @@ class Lease:
             return self._seconds_in_use() <= 0
 
     def record_renewal(self, sent_at: float) -> bool:
-        """Record an acknowledged renewal; return False if the lease had already ended."""
+        """Record an acknowledged renewal; return False if the lease had already ended.
+
+        It was sent at *sent_at*, and is acknowledged now. A driver whose renewals date the lease
+        from another time calls `extend` and `measure_renewal`.
+        """
+        is_valid = self.extend(sent_at)
+        if is_valid:
+            self.measure_renewal(sent_at)
+        return is_valid
+
+    def extend(self, sent_at: float) -> bool:
+        """Count from *sent_at*, if that is later; return False if the lease had already ended."""
         with self._lock:
-            now = self._clock.now()
-            is_valid = self._ended is None and now < self._deadline
+            is_valid = self._ended is None and self._clock.now() < self._deadline
             if is_valid:
                 self._deadline = max(self._deadline, sent_at + self._span)
                 self._trouble = ""
         if not is_valid:
             self.expire()
-        elif self.on_renewal is not None:
-            self.on_renewal(now - sent_at)
         return is_valid
+
+    def measure_renewal(self, sent_at: float) -> None:
+        """Note that a renewal that was sent at *sent_at* is acknowledged now."""
+        if self.on_renewal is not None:
+            self.on_renewal(self._clock.now() - sent_at)
 
     def renewal_failed(self, error: BaseException) -> None:
         """Record why a renewal failed: the reason of the end if no later one succeeds."""

@@ -96,8 +96,8 @@ class _LeasesOf:
 
 class _LateLease(Lease):
     @override
-    def record_renewal(self, sent_at: float) -> bool:
-        return super().record_renewal(self._clock.now())
+    def extend(self, sent_at: float) -> bool:
+        return super().extend(self._clock.now())
 
 
 class _LateContext(Context):

@@ -336,8 +336,22 @@ class Sessions:
             return
         begun, errors = self._context.clock.now(), list[BaseException]()
         heard = partial(self._heard, session, errors)
-        round_ = renew_all(renewal_batches(self.held()), self._renew, heard, self._limiter)
+        renew = partial(self._measured, session)
+        round_ = renew_all(renewal_batches(self.held()), renew, heard, self._limiter)
         round_.add_done_callback(lambda _: self._renewed(session, begun, errors))
+
+    def _measured(self, session: Session, batch: ClaimBatch) -> Future[ClaimBatch]:
+        """Renew *batch*, and measure how long that takes: the lease has another date."""
+        begun = self._context.clock.now()
+
+        def measure(renewal: Future[ClaimBatch]) -> None:
+            is_done = renewal.exception() is None and not renewal.result()
+            if is_done and session.lease.is_valid():
+                session.lease.measure_renewal(begun)
+
+        renewal = self._renew(batch)
+        renewal.add_done_callback(measure)
+        return renewal
 
     def _heard(
         self, session: Session, errors: list[BaseException], renewal: Future[ClaimBatch]
@@ -358,7 +372,7 @@ class Sessions:
         with self._lock:
             oldest = min((one.sent_at for one in session.holdings.values()), default=renewed_at)
             session.since = max(session.since, oldest)
-        return session.lease.record_renewal(oldest)
+        return session.lease.extend(oldest)
 
     def _renewed(self, session: Session, begun: float, errors: Sequence[BaseException]) -> None:
         if self._prolong(session, begun):

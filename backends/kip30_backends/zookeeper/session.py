@@ -110,9 +110,13 @@ class ManagedSession(Owner):
         self._lost(self, reason)
 
     @override
-    def proven(self, renewed_at: float) -> None:
+    def proven(self, renewed_at: float, begun_at: float) -> None:
         self.is_proven = True
-        if self.session is not None and not self.session.lease.record_renewal(renewed_at):
+        if self.session is None:
+            return
+        if self.session.lease.extend(renewed_at):
+            self.session.lease.measure_renewal(begun_at)
+        else:
             self._lost(self, LATE)
 
     @override
@@ -171,7 +175,7 @@ class SessionCloser(Owner):
         self.done.set()
 
     @override
-    def proven(self, renewed_at: float) -> None:
+    def proven(self, renewed_at: float, begun_at: float) -> None:
         """Do nothing: there is nothing to renew."""
 
     @override

@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, cast
 
 import pytest
 
@@ -10,7 +11,7 @@ from kip30.driver import Context
 from kip30.driver.clock import ManualClock
 from kip30.driver.kit.futures import Completed
 from kip30.driver.records import Entry, Version
-from kip30_backends.cassandra.session import ClaimRow, HeldClaim, Sessions
+from kip30_backends.cassandra.session import ClaimBatch, ClaimRow, HeldClaim, Sessions
 
 A_MOMENT = 0.2
 LONG = 10.0
@@ -56,9 +57,34 @@ def test_the_row_of_a_term_is_kept_while_work_goes_on_under_it(kind: str, *, is_
     assert sessions.former("n", 1) is holding
 
 
-def _context() -> Context:
+def test_each_renewal_is_measured_from_its_own_request() -> None:
+    clock, alarm, took = ManualClock(), cast("Any", Alarm()), list[float]()
+    under_way: list[tuple[ClaimBatch, Future[ClaimBatch]]] = []
+
+    def renew(batch: ClaimBatch) -> Future[ClaimBatch]:
+        under_way.append((batch, Future()))
+        return under_way[-1][1]
+
+    sessions = Sessions(_context(clock), alarm, renew, 1.0)
+    session = sessions.current()
+    session.lease.on_renewal = took.append
+    for kind in ("leaders", "members"):
+        entry = Entry(Version(1), "n", b"")
+        assert sessions.holds(session, HeldClaim(ClaimRow(kind, "s", "c"), entry, session.since))
+    clock.advance(1)
+    alarm.action()
+    for batch, renewal in under_way:
+        clock.advance(0.25)
+        for one in batch:
+            one.renewed(one.entry, clock.now() - 0.25)
+            sessions.forget(one)  # given up meanwhile
+        renewal.set_result(())
+    assert took == [0.25, 0.5]
+
+
+def _context(clock: ManualClock | None = None) -> Context:
     return Context(
-        clock=ManualClock(),
+        clock=clock or ManualClock(),
         namespace="",
         session_timeout_seconds=3.0,
         operation_timeout_seconds=3.0,

@@ -2,12 +2,18 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from kip30 import ConfigError, Leadership, PluginLocator
-from kip30.driver.clock import SystemClock
-from kip30_backends.zookeeper.client.transport import RenewalTracker
+from kip30.driver.clock import ManualClock, SystemClock
+from kip30.driver.lease import Lease
+from kip30_backends.zookeeper.calls import SyncPoint
+from kip30_backends.zookeeper.client.kazoo_setup import Session, SessionIdentity
+from kip30_backends.zookeeper.client.transport import RenewalTracker, Transport
+from kip30_backends.zookeeper.session import ManagedSession
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open, opening
@@ -57,6 +63,27 @@ def test_the_reported_time_never_goes_back() -> None:
     renewals.answered(101.0, 102.0)
     assert renewals.reported(107.0) == 101.0
     assert renewals.reported(102.0) == 101.0
+
+
+def test_a_renewal_is_measured_from_its_request() -> None:
+    """The lease counts from an earlier one."""
+    clock, took = ManualClock(), list[float]()
+    connected_at = clock.now()
+    lease = Lease(clock, sent_at=connected_at, timeout_seconds=30, margin_seconds=1)
+    lease.on_renewal = took.append
+    managed = ManagedSession.__new__(ManagedSession)
+    managed.session = Session(SessionIdentity(1, b""), lease, ())
+    link: Any = Mock()
+    transport = Transport(link, managed, clock, RenewalTracker(connected_at, _INTERVAL))
+    clock.advance(2)
+    sync = SyncPoint(clock.now())
+    clock.advance(1)
+    transport._synced(sync)
+    clock.advance(1)
+    assert transport._to_confirm is not None
+    transport._proven(*transport._to_confirm, SyncPoint(clock.now()))
+    assert took == [2]
+    assert lease.renewed_at == connected_at
 
 
 @pytest.mark.parametrize(

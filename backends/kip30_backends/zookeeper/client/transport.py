@@ -131,8 +131,11 @@ class RenewalTracker:
 class TransportHandler(Protocol):
     """The source of requests and receiver of answers, on the connection's thread."""
 
-    def proven(self, renewed_at: float) -> None:
-        """Record that a quorum confirmed that the session was renewed at *renewed_at* or later."""
+    def proven(self, renewed_at: float, begun_at: float) -> None:
+        """Record that a quorum confirmed that the session was renewed at *renewed_at* or later.
+
+        The requests for that began at *begun_at*.
+        """
         ...
 
     def outgoing(self, most: int) -> Sequence[PendingOperation[Any]]:
@@ -201,8 +204,8 @@ class Transport:
         self._woken = False
         self._closing = False
         # When the session was renewed at the latest, if a quorum agrees to the request that is to
-        # be sent. None if there is none.
-        self._to_confirm: float | None = None
+        # be sent, and when its proof was begun. None if there is none.
+        self._to_confirm: tuple[float, float] | None = None
         # Whether the server has refused a request because the session has ended, or because it
         # knows former credentials. It then gets no more requests; once it has answered the rest, a
         # new connection shows the true state.
@@ -277,7 +280,7 @@ class Transport:
             self._prove = False
             self._add(frames, _SYNC, _Waiter(self._awaited(), self._synced))
         if self._to_confirm is not None:
-            confirmed = partial(self._proven, self._to_confirm)
+            confirmed = partial(self._proven, *self._to_confirm)
             self._to_confirm = None
             self._add(frames, _PROOF, _Waiter(self._awaited(), confirmed))
         is_needed = any(one.ask.needs_sync for one in operations)
@@ -314,18 +317,19 @@ class Transport:
     def _synced(self, sync_point: SyncPoint) -> None:
         self._answered(sync_point)
         if sync_point.refused is None:
-            self._to_confirm = self._renewals.reported(sync_point.sent_at)
+            begun_at = sync_point.sent_at
+            self._to_confirm = self._renewals.reported(begun_at), begun_at
             self._touched(sync_point)
             self.wake()
 
     def _touched(self, sync_point: SyncPoint) -> None:
         self._renewals.answered(sync_point.sent_at, self._clock.now())
 
-    def _proven(self, renewed_at: float, sync_point: SyncPoint) -> None:
+    def _proven(self, renewed_at: float, begun_at: float, sync_point: SyncPoint) -> None:
         self._answered(sync_point)
         if sync_point.refused is None:
             self._touched(sync_point)
-            self._handler.proven(renewed_at)
+            self._handler.proven(renewed_at, begun_at)
 
     def _receive(self) -> bool:
         """Receive what has arrived, and return whether the server has closed the session."""
