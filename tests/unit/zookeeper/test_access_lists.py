@@ -19,11 +19,13 @@ from kip30 import (
     OutcomeUnknownError,
     PartialWriteError,
     PluginLocator,
+    SessionLost,
     StoreError,
     UnavailableError,
 )
 from kip30.config import Written
 from kip30.driver.records import Fence
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, Link, start
 from tests.unit.clients import PATIENT, Open
@@ -40,6 +42,7 @@ SASL: dict[str, Written] = {
     "plugin.zookeeper.sasl.user": "bob",
     "plugin.zookeeper.sasl.password": "geheim-1",
 }
+_NAME = "\U0001f600"
 _MANY = 1200
 """More than Python nests calls."""
 MINE = make_digest_acl(USER, PASSWORD, all=True)
@@ -130,6 +133,22 @@ def test_a_parent_that_came_first_is_refused_by_name(
     refusal = rf"{path} may be changed by (world:anyone|digest:eve)"
     with pytest.raises((StoreError, PartialWriteError), match=refusal):
         called(client)
+
+
+def test_a_name_with_characters_of_which_java_makes_two(
+    owner: Any, open_client: Open, namespace: str
+) -> None:
+    """Such a name in an access list must not end the connection that reads it."""
+    client, lost = open_client(**DIGEST), Recorder[SessionLost]()
+    client.add_session_listener(lost)
+    group = client.group_membership("g")
+    member = group.join("m", "")
+    owner.create(f"/{namespace}/service", acl=[MINE])
+    owner.create(f"/{namespace}/service/s", acl=[MINE, make_acl("digest", f"{_NAME}:x", all=True)])
+    with pytest.raises(StoreError, match=rf"/service/s may be changed by digest:{_NAME}:x"):
+        client.leader_election("s").nominate("c", "")
+    assert member.is_valid()
+    lost.expect_count(0)
 
 
 def test_the_parents_of_parents_are_checked(owner: Any, open_client: Open, namespace: str) -> None:

@@ -64,6 +64,19 @@ def read_data(reply: memoryview, offset: int) -> tuple[bytes | None, int]:
     return (None if _INT.unpack_from(reply, offset)[0] < 0 else data), end
 
 
+def read_text(reply: memoryview, offset: int) -> tuple[str, int]:
+    """Return the text at *offset*, and where it ends.
+
+    Servers write a character beyond U+FFFF as two surrogates, which is not UTF-8.
+    """
+    text, end = read_buffer(reply, offset)
+    try:
+        return text.decode(), end
+    except UnicodeDecodeError:
+        pairs = text.decode("utf-8", "surrogatepass").encode("utf-16", "surrogatepass")
+        return pairs.decode("utf-16", "replace"), end
+
+
 def read_texts(reply: memoryview, offset: int) -> tuple[list[str], int]:
     """Return the texts that are a vector at *offset*, and where it ends."""
     count, start = read_integer(reply, offset)

@@ -146,9 +146,9 @@ class GetAcl(_ToPath):
         grants: list[AclEntry] = []
         for _ in range(count):
             permissions, offset = jute.read_integer(reply, offset)
-            scheme, offset = jute.read_buffer(reply, offset)
-            ident, offset = jute.read_buffer(reply, offset)
-            grants.append(AclEntry(permissions, scheme.decode(), ident.decode()))
+            scheme, offset = jute.read_text(reply, offset)
+            ident, offset = jute.read_text(reply, offset)
+            grants.append(AclEntry(permissions, scheme, ident))
         _, offset = jute.read_stat(reply, offset)
         return grants, offset
 
@@ -168,9 +168,9 @@ class WhoAmI(tuple[()]):
         count, offset = jute.read_integer(reply, offset)
         names: list[str] = []
         for _ in range(count):
-            scheme, offset = jute.read_buffer(reply, offset)
-            name, offset = jute.read_buffer(reply, offset)
-            names.append(f"{scheme.decode()}:{name.decode()}")
+            scheme, offset = jute.read_text(reply, offset)
+            name, offset = jute.read_text(reply, offset)
+            names.append(f"{scheme}:{name}")
         return names, offset
 
 
