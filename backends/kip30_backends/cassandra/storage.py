@@ -82,10 +82,16 @@ class BatchedWrites:
     ) -> Steps[Sequence[QueuedWrite]]:
         """Do *batch*; return the writes that must be sent again."""
         calls, rev = self._calls, self._calls.revisions.next((_TABLE, namespace))
-        statements = [one for queued in batch for one in self._bound(queued, rev)]
-        batch = [queued for queued in batch if not queued.answer.done()]
-        if not batch:
+        # One that its caller has cancelled is left out with its guards and its mark.
+        bound = [
+            (queued, one)
+            for queued in batch
+            if not queued.answer.done()
+            for one in self._bound(queued, rev)
+        ]
+        if not bound:
             return ()
+        batch, statements = [queued for queued, _ in bound], [one for _, one in bound]
         statement = calls.statements.batch([*statements, *self._marks(namespace, batch, rev)])
         answer = yield from calls.write(statement, until)
         if answer.applied:
