@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from kip30.driver import Context
 from kip30.driver.kit import refusals
-from kip30.driver.kit.futures import all_of
+from kip30.driver.kit.futures import Completed, all_of, copy, failed
 from kip30.driver.kit.operation import Steps, begun, settling
 from kip30.driver.records import Claim, Entry
 from kip30.errors import ClosedError
@@ -121,6 +121,20 @@ class Claims:
         self.sessions.forget(holding)
         return self.delete(holding)
 
+    def give_up_all(self, claims: Sequence[Claim]) -> list[Future[None]]:
+        """Delete the row of each of *claims*, if it is still the claim's, in few statements."""
+        held: list[HeldClaim] = [claim.handle for claim in claims]
+        given_up = {one: Future[None]() for one in held}
+        for one in given_up:
+            self.sessions.forget(one)
+        for batch in renewal_batches(given_up):
+            deleting = self.in_turn(
+                batch[0].claim_row.place, partial(self._deleted_together, batch)
+            )
+            answers = [given_up[one] for one in batch]
+            deleting.add_done_callback(partial(_deal, answers))
+        return [given_up[one] for one in held]
+
     def cleared(self, nonce: str, version: int, until: float) -> Steps[bool]:
         """Delete the row of a claim if an ended session of this client left it; return whether.
 
@@ -209,13 +223,19 @@ class Claims:
                 raise refusals.other_record(holding.claim_row.name)
             entry = holding.entry
 
-    def _deleted_together(self, batch: ClaimBatch, until: float) -> Steps[None]:
-        """Delete the claims of one place together; one by one if some are not this client's."""
+    def _deleted_together(self, batch: ClaimBatch, until: float) -> Steps[Sequence[Future[None]]]:
+        """Delete the claims of one place together; one by one if some are not this client's.
+
+        Returns the outcome of each.
+        """
         if len(batch) > 1:
             deletions = [self.table.delete(one.claim_row, one.entry) for one in batch]
             if (yield from self._sent_together(deletions, until)).applied:
-                return
-        yield all_of([begun(self._deleted(one, until)) for one in batch])
+                self._calls.orders.stamp()
+                return [Completed(None) for _ in batch]
+        outcomes = [begun(self._deleted(one, until)) for one in batch]
+        yield all_of(outcomes)
+        return outcomes
 
     def _deleted(self, holding: HeldClaim, until: float) -> Steps[None]:
         while True:
@@ -227,6 +247,14 @@ class Claims:
 
     def _sent_together(self, statements: Sequence[Statement], until: float) -> Steps[Answer]:
         return self._calls.write(self._calls.statements.batch(statements), until)
+
+
+def _deal(answers: Sequence[Future[None]], deleting: Future[Sequence[Future[None]]]) -> None:
+    """Give each of *answers* its outcome, or the error of all."""
+    error = deleting.exception()
+    outcomes = [failed(error) for _ in answers] if error is not None else deleting.result()
+    for answer, outcome in zip(answers, outcomes, strict=True):
+        copy(outcome, answer)
 
 
 def _found(answer: Answer) -> str | None:

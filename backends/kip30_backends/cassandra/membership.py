@@ -1,6 +1,7 @@
 """Members: a row per id in the partition of the group, with a time to live."""
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -62,6 +63,11 @@ class CassandraMembership(MembershipDriver):
     def release(self, group: str, claim: Claim) -> Future[None]:
         self._calls.gate.check()
         return self._claims.give_up(claim)
+
+    @override
+    def release_many(self, group: str, claims: Sequence[Claim]) -> list[Future[None]]:
+        self._calls.gate.check()
+        return self._claims.give_up_all(claims)
 
     def _replaced(self, group: str, claim: Claim, nonce: str, data: bytes) -> Steps[Claim]:
         replaced: Claim | None = yield self._claims.replace(claim, nonce, data)

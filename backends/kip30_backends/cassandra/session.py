@@ -182,7 +182,13 @@ def renew_all(
 def _fitting(holdings: Iterable[HeldClaim]) -> Iterator[ClaimBatch]:
     """Yield *holdings* of one place in batches, each of holdings of about the same age."""
     by_age = sorted(holdings, key=attrgetter("sent_at"))
-    return parts(by_age, lambda one: len(one.entry.data), most=_MOST, most_bytes=_MOST_BYTES)
+    return parts(
+        by_age,
+        lambda one: len(one.entry.data),
+        most=_MOST,
+        most_bytes=_MOST_BYTES,
+        key=attrgetter("claim_row.row"),
+    )
 
 
 _log = logging.getLogger(__name__)

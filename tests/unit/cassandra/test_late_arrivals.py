@@ -89,16 +89,16 @@ def test_claims_left_by_an_ended_session_do_not_block_new_claims(
 def test_a_late_release_of_a_member_keeps_a_later_claim_with_its_nonce(
     backend: CassandraBackend, admin: Admin, namespace: str, *, together: bool
 ) -> None:
-    nonce, claims = new_nonce(), backend._resources.claims
+    nonce = new_nonce()
     former, kept = _joined(backend, "m", nonce), _joined(backend, "kept")
     backend.membership.release("g", former).result(WITHIN * time_scale())
     present = _joined(backend, "m", nonce)
     if together:
-        holdings = [former.handle, kept.handle]
-        late: Future[None] = begun(claims._deleted_together(holdings, claims._calls.until()))
+        late = backend.membership.release_many("g", [former, kept])
     else:
-        late = backend.membership.release("g", former)
-    late.result(WITHIN * time_scale())
+        late = [backend.membership.release("g", former)]
+    for one in late:
+        one.result(WITHIN * time_scale())
     found = row(admin, namespace)
     assert found is not None
     assert found["version"] == present.entry.version.major
