@@ -226,7 +226,8 @@ class NamespacePoll(Poll):
         ):
             track = self._track(kind, some)
             without_state = track.without_state(some, mark)
-            behind = [one for one in behind if one not in without_state]
+            late = set(without_state)
+            behind = [one for one in behind if one not in late]
             if without_state:
                 outcomes = read(without_state, track.needs_settling_read(mark))
                 catching_up.append(begun(self._caught_up(track, mark, outcomes)))
@@ -317,8 +318,8 @@ class CassandraWatch(WatchHandle):
                 return False
             news = last is None or snapshot[1:3] != last[1:3]  # entries, and unreadable ones
             if last is None or news or self._orders.last_stamp > last.order:
-                self._delivered = snapshot
                 self.deliver(snapshot)
+                self._delivered = snapshot  # last: what the sink raised at is delivered again
             return news
 
     def last_state(self) -> Snapshot | None:

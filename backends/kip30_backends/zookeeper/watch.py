@@ -103,9 +103,8 @@ class Watches:
         watched = self._watched.get(path)
         if watched is not None and self._concerns(watched, is_data=is_data):
             watched.invalidate()
-            if event.is_deletion and self._says_all(watched):
-                self._deliver(watched, Snapshot(order, {}))
-            else:
+            says_all = event.is_deletion and self._says_all(watched)
+            if not (says_all and self._is_delivered(watched, Snapshot(order, {}))):
                 self._look_at(path, watched)
         above, _, name = path.rpartition("/")
         watched = self._watched.get(above)
@@ -194,15 +193,24 @@ class Watches:
     def _looked(self, path: str, watched: WatchedTarget, future: Future[Snapshot]) -> None:
         error = future.exception()
         if error is None:
-            self._deliver(watched, future.result())
-        elif not isinstance(error, ClosedError):
-            watched.invalidate()
-            log.info("retrying watch of %s after: %s", path, str(error))
-        self._next(path, watched, failed=error is not None)
+            is_done = self._is_delivered(watched, future.result())
+        else:
+            is_done = False
+            if not isinstance(error, ClosedError):
+                watched.invalidate()
+                log.info("retrying watch of %s after: %s", path, str(error))
+        self._next(path, watched, failed=not is_done)
 
-    def _deliver(self, watched: WatchedTarget, state: Snapshot) -> None:
+    def _is_delivered(self, watched: WatchedTarget, state: Snapshot) -> bool:
+        """Deliver *state*; return false if a sink raised, which the next read delivers it to."""
+        is_done = True
         for watch in list(watched.watches):
-            watch.deliver(state)
+            try:
+                watch.deliver(state)
+            except Exception:
+                log.exception("the watch of %s goes on", watched.target)
+                is_done = False
+        return is_done
 
     def _next(self, path: str, watched: WatchedTarget, *, failed: bool) -> None:
         with self._lock:

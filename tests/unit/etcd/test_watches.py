@@ -1,46 +1,21 @@
 """Watches of one client, which share a stream and a thread."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
 
-from kip30.driver.records import Kind, Snapshot, Target
 from kip30_backends.etcd.client.messages import MESSAGES
 from kip30_backends.etcd.watch import RangeWatcher, WatchStream
-from kip30_conformance.polling import eventually
-from tests.unit.clients import PATIENT, Open
+from tests.unit.clients import Open
+from tests.unit.stores.raising_sinks import expect_the_state_again
 
 
 @pytest.mark.parametrize("state", ["first", "second"])
 def test_a_sink_that_raised_hears_the_same_state_again_and_others_go_on(
     open_client: Open, state: str
 ) -> None:
-    client = open_client(**PATIENT)
-    storage, observe = client.storage(), client.backend.observe
-    heard, others, raised = list[bytes](), list[bytes](), list[bytes]()
-
-    def raises_once(snapshot: Snapshot) -> None:
-        data = snapshot.entries["k"].data
-        if data == state.encode() and not raised:
-            raised.append(data)
-            raise MemoryError
-        heard.append(data)
-
-    storage.put("k", "first")
-    storage.put("other", "1")
-    target, other = Target(Kind.VALUE, "", "k"), Target(Kind.VALUE, "", "other")
-    with (
-        closing(observe.watch(target, raises_once)),
-        closing(observe.watch(other, lambda now: others.append(now.entries["other"].data))),
-    ):
-        eventually(lambda: heard == [b"first"] and others, what="the first states")
-        storage.update("k", "second")
-        eventually(lambda: heard == [b"first", b"second"], what="the second state")
-        storage.update("other", "2")
-        eventually(lambda: others[-1] == b"2", what="the change of the other")
-        assert raised == [state.encode()]
+    expect_the_state_again(open_client, state)
 
 
 class RefusedStream:
