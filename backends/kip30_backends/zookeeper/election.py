@@ -70,7 +70,7 @@ class ZookeeperElection(ElectionDriver):
         return Multi((created, SetData(self._tree.epoch(wanted.service), b"", epoch - 1)))
 
     def _won(self, wanted: ClaimRequest, epoch: int, answer: Answer) -> Claim:
-        self._states.epochs[wanted.service] = epoch
+        self._states.note_epoch(wanted.service, epoch)
         entry = Entry(Version(epoch), wanted.nonce, wanted.data)
         return Claim(wanted.candidate, entry, answer.session.lease, answer.order)
 

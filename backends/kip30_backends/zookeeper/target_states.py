@@ -31,6 +31,7 @@ _BYTES_AT_ONCE = 512 * 1024
 """Maximum number of nodes that one request reads, and of bytes of the request: a server refuses
 one from 1 MiB on."""
 _BYTES_EACH = 16
+_MOST_EPOCHS = 1_000
 
 
 class LeaderState(NamedTuple):
@@ -53,7 +54,8 @@ class TargetStates:
     """Reads targets of one tree. With *watch* a read leaves one-shot watches behind.
 
     Attributes:
-        epochs: The newest epoch of each service, as far as it was seen.
+        epochs: The newest epoch of each service that was seen lately: a guess, because each claim
+            compares it in the store.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -135,8 +137,14 @@ class TargetStates:
         except StoreError as error:
             unreadable = Snapshot(answer.order, {}, {service: str(error)})
             return LeaderState(node.stat.owner, unreadable, answer)
-        self.epochs[service] = entry.version.major
+        self.note_epoch(service, entry.version.major)
         return LeaderState(node.stat.owner, Snapshot(answer.order, {name: entry}), answer)
+
+    def note_epoch(self, service: str, epoch: int) -> None:
+        """Remember the *epoch* of *service*; all others are forgotten when there are too many."""
+        if len(self.epochs) >= _MOST_EPOCHS and service not in self.epochs:
+            self.epochs.clear()
+        self.epochs[service] = epoch
 
     def epoch(self, service: str) -> Steps[int | None]:
         """Read the newest epoch of *service*; None if the service never had a candidate."""
