@@ -108,6 +108,7 @@ def test_a_store_that_stands_still_is_shown_and_comes_back(etcd: Ensemble) -> No
             **etcd.settings(),
             "plugin.connect.timeout.ms": str(soon),
             "plugin.operation.timeout.ms": str(soon),
+            "plugin.session.timeout.ms": str(10 * soon),
         }
     )
     with LiveOverview(config, PERIOD_SECONDS) as live, closing(live.events()) as events:
