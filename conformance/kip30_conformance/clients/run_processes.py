@@ -173,12 +173,13 @@ class Arena:
         return (sys.executable, "-I", "-S", ticker.__file__, str(self.log), *words)
 
     def ticks(self) -> list[Tick]:
-        """Return all lines so far, without an unfinished one."""
+        """Return all lines so far, without unfinished ones: a kill may cut a line short."""
         with self.log.open("rb") as log:
             log.seek(self._position)
             whole, newline, _ = log.read().rpartition(b"\n")
         self._position += len(whole) + len(newline)
-        self._ticks += [_parsed(line) for line in whole.decode().splitlines()]
+        lines = (line.split() for line in whole.decode().splitlines())
+        self._ticks += [_tick_of(words) for words in lines if len(words) == len(Tick._fields)]
         return list(self._ticks)
 
     def await_term(self, after: int = 0, *, processes: int = 1) -> list[Tick]:
@@ -233,6 +234,6 @@ class Arena:
                     yield process
 
 
-def _parsed(line: str) -> Tick:
-    at, epoch, candidate, pid, run, what = line.split()
+def _tick_of(words: Sequence[str]) -> Tick:
+    at, epoch, candidate, pid, run, what = words
     return Tick(float(at), int(epoch), candidate, int(pid), int(run), what)

@@ -39,8 +39,11 @@ class Ticker:
         self._run = time.monotonic_ns()
 
     def note(self, what: str) -> None:
-        """Write one line."""
-        line = f"{time.monotonic()} {self._term} {os.getpid()} {self._run} {what}\n"
+        """Write one line.
+
+        A kill may cut it short, so it begins on a line of its own.
+        """
+        line = f"\n{time.monotonic()} {self._term} {os.getpid()} {self._run} {what}\n"
         os.write(self._log, line.encode())
 
     def tick(self, until: float = math.inf) -> None:

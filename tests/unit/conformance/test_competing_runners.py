@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 
+from kip30_conformance.clients.run_processes import Arena
 from kip30_conformance.polling import eventually
 
 _PARENT = """
@@ -44,6 +45,16 @@ def test_a_killed_parent_leaves_no_runner(tmp_path: Path) -> None:
         for process in started:
             if process.is_running():
                 process.kill()
+
+
+def test_a_line_that_a_kill_has_cut_short_is_left_out(tmp_path: Path) -> None:
+    """The next line of another process follows it at once."""
+    arena = Arena(tmp_path, {"plugin.backend": "embedded"})
+    arena.log.write_text("\n1.0 7 c0 11 100 tick\n\n1.5 7 c0 12 10\n2.0 7 c0 11 100 tick\n\n3.0 7")
+    assert [tick.at for tick in arena.ticks()] == [1.0, 2.0]
+    with arena.log.open("a") as log:
+        log.write(" c0 12 100 SIGTERM\n")
+    assert arena.noted("SIGTERM") == {12}
 
 
 def _process(pid: int) -> psutil.Process | None:
