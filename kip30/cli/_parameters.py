@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from typing_extensions import override
 
+from kip30.config.secrets import key_alone
 from kip30.driver.records import Fence, check_fence
 from kip30.errors import UsageError
 
@@ -28,8 +29,6 @@ _LARGEST_INPUT = 16 * 1024 * 1024
 Input may have no end.
 """
 
-_KEY = re.compile(r"^[\w.-]+")
-"""A key at the beginning of a text; what follows may be a password."""
 _NO_STDIN = "`-` reads standard input, which is closed"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,8 +80,7 @@ def setting(written: str) -> tuple[str, str]:
     """Return the key and the value of ``key=value``."""
     key, equals, value = written.partition("=")
     if not (key and equals):
-        begun = "".join(_KEY.findall(written)[:1])
-        raise click.BadParameter(f"{begun!r} is not a setting: write KEY=VALUE")
+        raise click.BadParameter(f"{key_alone(written)!r} is not a setting: write KEY=VALUE")
     return key.strip(), value
 
 

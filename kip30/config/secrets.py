@@ -1,6 +1,7 @@
 """Passwords and tokens, which are read again from their files because they are rotated."""
 
 import logging
+import re
 from collections.abc import Callable
 
 from typing_extensions import override
@@ -9,6 +10,13 @@ from kip30.config.parsers import Parser, text
 from kip30.errors import ConfigError
 
 log: logging.Logger = logging.getLogger(__name__)
+
+_KEY = re.compile(r"^[\w.-]+")
+
+
+def key_alone(written: str) -> str:
+    """Return the key that *written*, which is no setting, begins with; the rest may be a secret."""
+    return "".join(_KEY.findall(written)[:1])
 
 
 class Secret:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kip30.config import entries
+from kip30.config.secrets import key_alone
 from kip30.errors import UsageError
 
 MASTER = "spark.master"
@@ -21,7 +22,7 @@ def settings_of(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         key, _, value = pair.partition("=")
         if not (key and value):
-            raise UsageError(f"--conf {pair}: write it as KEY=VALUE")
+            raise UsageError(f"--conf {key_alone(pair)}: write it as KEY=VALUE")
         if not key.startswith(_PREFIX):
             raise UsageError(
                 f"--conf {key}=…: not a Spark setting: those begin with {_PREFIX!r};"

@@ -77,6 +77,12 @@ def test_of_pairs_the_last_one_counts() -> None:
             settings_of([wrong])
 
 
+def test_an_error_shows_the_key_of_a_wrong_pair_alone() -> None:
+    with pytest.raises(UsageError, match="^--conf spark.password: write it") as error:
+        settings_of(["spark.password:hunter2"])
+    assert "hunter2" not in str(error.value)
+
+
 def test_a_pair_that_is_no_setting_of_sparks_is_refused() -> None:
     """spark-submit leaves it out, with a warning. The value may be a secret."""
     with pytest.raises(UsageError, match="not a Spark setting") as error:
