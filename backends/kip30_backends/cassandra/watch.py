@@ -220,7 +220,7 @@ class NamespacePoll(Poll):
         values = [one for one in watchers if one.target.kind is Kind.VALUE]
         others = [one for one in watchers if one.target.kind is not Kind.VALUE]
         catching_up: list[Future[bool]] = []
-        for kind, some, mark, read in (
+        for kind, some, mark, to_read in (
             (Kind.VALUE, values, str(revision.number), self._values),
             (Kind.NAMESPACE, others, revision.names, self._names),
         ):
@@ -229,7 +229,7 @@ class NamespacePoll(Poll):
             late = set(without_state)
             behind = [one for one in behind if one not in late]
             if without_state:
-                outcomes = read(without_state, track.needs_settling_read(mark))
+                outcomes = to_read(without_state, track.needs_settling_read(mark))
                 catching_up.append(begun(self._caught_up(track, mark, outcomes)))
         for one in behind:
             self._redeliver(one, order)

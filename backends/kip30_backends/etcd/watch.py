@@ -321,7 +321,7 @@ class Watches:
         looked = self._states.look(watch.place, _itself)
         error = looked.exception()
         if error is None:
-            _is_read(watch, looked.result())
+            _try_to_deliver(watch, looked.result())
         return not isinstance(error, UnavailableError | ClosedError)
 
     def _listen(self) -> None:
@@ -365,7 +365,7 @@ class Watches:
             _log.info("retrying watch of %s after: %s", watch.place.target, looked.exception())
             later()
             return
-        if not _is_read(watch, looked.result()):
+        if not _try_to_deliver(watch, looked.result()):
             later()
             return
         place, since = watch.place, looked.result().revision + 1
@@ -397,8 +397,8 @@ class Watches:
             stream.close()
 
 
-def _is_read(watch: EtcdWatch, page: KeysAtRevision) -> bool:
-    """Deliver *page*; return false if that failed, and it must be read again."""
+def _try_to_deliver(watch: EtcdWatch, page: KeysAtRevision) -> bool:
+    """Deliver *page*; return whether it was delivered. Otherwise it must be read again."""
     try:
         watch.read(page)
     except Exception:  # noqa: BLE001  otherwise this watch, or all, would end

@@ -104,7 +104,7 @@ class Watches:
         if watched is not None and self._concerns(watched, is_data=is_data):
             watched.invalidate()
             says_all = event.is_deletion and self._says_all(watched)
-            if not (says_all and self._is_delivered(watched, Snapshot(order, {}))):
+            if not (says_all and self._try_to_deliver(watched, Snapshot(order, {}))):
                 self._look_at(path, watched)
         above, _, name = path.rpartition("/")
         watched = self._watched.get(above)
@@ -193,7 +193,7 @@ class Watches:
     def _looked(self, path: str, watched: WatchedTarget, future: Future[Snapshot]) -> None:
         error = future.exception()
         if error is None:
-            is_done = self._is_delivered(watched, future.result())
+            is_done = self._try_to_deliver(watched, future.result())
         else:
             is_done = False
             if not isinstance(error, ClosedError):
@@ -201,8 +201,8 @@ class Watches:
                 log.info("retrying watch of %s after: %s", path, str(error))
         self._next(path, watched, failed=not is_done)
 
-    def _is_delivered(self, watched: WatchedTarget, state: Snapshot) -> bool:
-        """Deliver *state*; return false if a sink raised, which the next read delivers it to."""
+    def _try_to_deliver(self, watched: WatchedTarget, state: Snapshot) -> bool:
+        """Deliver *state*; return whether no sink raised. The next read retries it."""
         is_done = True
         for watch in list(watched.watches):
             try:
