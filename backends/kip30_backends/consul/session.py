@@ -357,8 +357,9 @@ class Sessions:
                 if one and one.session == session.ident and one.created <= given_up[one.key]
             ]
             if back:
-                _log.warning("giving up again what the store brought back: %s", [*map(_key, back)])
-                requests.ask(transactions.clear([*chain.from_iterable(map(_deletion, back))]))
+                keys = [one.key for one in back]
+                _log.warning("giving up again what the store brought back: %s", keys)
+                requests.ask(transactions.clear(_deletions(back)))
         except Kip30Error as error:
             _log.debug("what was given up will be looked for again: %s", error)
 
@@ -367,14 +368,13 @@ class Sessions:
         return self.grants.timeout_seconds / _RENEWALS_PER_TIMEOUT
 
 
-def _key(record: transactions.KVPair) -> str:
-    return record.key
-
-
-def _deletion(record: transactions.KVPair) -> tuple[transactions.Operation, ...]:
-    """Return the operations that delete a key unless it was written since."""
-    is_same = transactions.was_modified(record.key, record.modified)
-    return is_same, transactions.delete(record.key)
+def _deletions(records: list[transactions.KVPair]) -> list[transactions.Operation]:
+    """Return the operations that delete all *records*, unless one was written since."""
+    checked = [
+        (transactions.was_modified(one.key, one.modified), transactions.delete(one.key))
+        for one in records
+    ]
+    return [*chain.from_iterable(checked)]
 
 
 def _end_in_store(session: Session, requests: OperationRequests) -> None:
@@ -402,7 +402,7 @@ def _free(
     If the answer is lost, a retry is refused, because *session* no longer holds the keys.
     """
     checked = [(transactions.is_held(key, session.ident), transactions.delete(key)) for key in keys]
-    return requests.ask(transactions.clear([one for pair in checked for one in pair]))
+    return requests.ask(transactions.clear([*chain.from_iterable(checked)]))
 
 
 def _renewal(session: Session) -> TypedRequest[bool]:

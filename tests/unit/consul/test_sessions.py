@@ -9,7 +9,10 @@ import pytest
 
 from kip30 import ConfigError, PluginLocator
 from kip30.config import Written
+from kip30.driver.clock import ManualClock
+from kip30.driver.lease import Lease
 from kip30.driver.records import Kind, Snapshot, Target, new_nonce
+from kip30_backends.consul.session import Session
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import PATIENT, Open
@@ -64,6 +67,15 @@ def test_the_default_becomes_the_least_there_is(
         assert client.group_membership("g").join("n", "").timeout_seconds == 20
         assert client.backend.describe()["session timeout"].startswith("20 s (the least")
     assert "sessions last 20 s" in caplog.text
+
+
+def test_a_session_remembers_the_last_32_keys_that_it_gave_up() -> None:
+    """A restored snapshot may bring them back; one transaction reads and deletes them all."""
+    session = Session("s", Lease(ManualClock(), sent_at=0, timeout_seconds=1, margin_seconds=0))
+    for index in range(40):
+        session.takes(f"k{index}")
+        session.gives_up(f"k{index}", index)
+    assert session.given_up() == {f"k{index}": index for index in range(8, 40)}
 
 
 def test_a_session_is_renewed_six_times_in_its_timeout(ensemble: Ensemble, namespace: str) -> None:
