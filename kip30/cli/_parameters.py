@@ -34,12 +34,12 @@ _NO_STDIN = "`-` reads standard input, which is closed"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class File(click.Path):
-    """The path of a file that need not be there; an empty one would mean the working directory."""
+class FilePath(click.Path):
+    """The path of a file or folder; an empty one would mean the working directory."""
 
-    def __init__(self) -> None:
-        """Convert values to `Path`."""
-        super().__init__(path_type=Path)
+    def __init__(self, **options: bool) -> None:
+        """Convert values to `Path`; *options* are those of `click.Path`."""
+        super().__init__(path_type=Path, **options)
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -61,6 +61,11 @@ class Input(click.File):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "-" and sys.stdin is None:
             self.fail(_NO_STDIN, param, ctx)
+        if isinstance(value, str) and value != "-":
+            path = FilePath().convert(value, param, ctx)
+            value = path.open("rb")  # click would call a file that cannot be read a wrong call
+            if ctx is not None:
+                ctx.call_on_close(value.close)
         return super().convert(value, param, ctx)
 
 
@@ -139,7 +144,9 @@ def age(written: str) -> float:
     """Return the seconds of a time with its unit, as ``30d``."""
     parts = _AGE.fullmatch(written)
     if parts is None:
-        raise click.BadParameter(f"{written!r} is not a time: write a number with s, min, h or d")
+        raise click.BadParameter(
+            f"{written!r} is not a time: write a number with s, min, h or d, 9 digits at most"
+        )
     return float(parts[1]) * _UNITS[parts[2]]
 
 

@@ -185,7 +185,7 @@ def job_options(command: Callable[..., R]) -> Callable[..., R]:
     @click.option(
         "--out",
         metavar="RUN",
-        type=click.Path(path_type=Path),
+        type=_parameters.FilePath(),
         help="Folder of the run: its data, manifest and report. It holds values: mode 0700.",
     )
     @click.option("--resume", is_flag=True, help="Continue the run in RUN.")
@@ -218,7 +218,7 @@ def job_options(command: Callable[..., R]) -> Callable[..., R]:
     @click.option(
         "--properties-file",
         metavar="FILE",
-        type=click.Path(path_type=Path),
+        type=_parameters.FilePath(),
         help="File with Spark settings, in the format of spark-submit's --properties-file.",
     )
     @_output.prints_records

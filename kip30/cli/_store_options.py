@@ -38,7 +38,7 @@ def store_options(command: Callable[..., R]) -> Callable[..., R]:
         "--config",
         "file",
         metavar="FILE",
-        type=_parameters.File(),
+        type=_parameters.FilePath(),
         help="Properties file; else $KIP30_CONFIG, else ./kip30.properties.",
     )
     @click.option(

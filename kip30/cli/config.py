@@ -28,7 +28,7 @@ _REMEDY = "give `--load-plugins` to run that code"
     "--check",
     "checked",
     metavar="FILE",
-    type=_parameters.File(),
+    type=_parameters.FilePath(),
     help="Check FILE, without opening the store.",
 )
 @click.option(
@@ -39,7 +39,7 @@ _REMEDY = "give `--load-plugins` to run that code"
     "compared",
     metavar="A B",
     nargs=2,
-    type=_parameters.File(),
+    type=_parameters.FilePath(),
     help="Print the settings in which the files A and B differ.",
 )
 @click.option(

@@ -43,7 +43,7 @@ def _split(
     "--out",
     "out_dir",
     metavar="FOLDER",
-    type=click.Path(path_type=Path),
+    type=_parameters.FilePath(),
     default=Path("conform-report"),
     show_default=True,
     help="Where the reports go.",

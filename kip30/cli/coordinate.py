@@ -31,7 +31,7 @@ _MOST_BYTES = 16 << 20
     "--items",
     "items_file",
     metavar="FILE",
-    type=click.Path(path_type=Path, allow_dash=False),
+    type=_parameters.FilePath(),
     help="Divide the lines of FILE, without empty ones; the same for all members.",
 )
 @click.option(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kip30.cli import _conformance_import
+from kip30.cli import _conformance_import, _parameters
 
 
 @click.command("new-backend")
@@ -13,7 +13,7 @@ from kip30.cli import _conformance_import
     "--out",
     "folder",
     metavar="FOLDER",
-    type=click.Path(path_type=Path),
+    type=_parameters.FilePath(),
     help="Where the package goes; without it, kip30-NAME here.",
 )
 def command(name: str, folder: Path | None) -> None:

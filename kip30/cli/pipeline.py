@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from kip30.cli import _output
+from kip30.cli import _output, _parameters
 from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
 from kip30.cli._groups import Commands
@@ -165,7 +165,7 @@ def diff(  # noqa: PLR0913  an argument for each option
 
 
 @command.command("repair")
-@click.argument("diff_run", metavar="DIFF", type=click.Path(path_type=Path))
+@click.argument("diff_run", metavar="DIFF", type=_parameters.FilePath())
 @click.option("--apply", is_flag=True, help="Apply the plan; without it, only make the plan.")
 @click.option(
     "--delete-extra", is_flag=True, help="Also delete keys that only B has; needs --plan."
@@ -173,7 +173,7 @@ def diff(  # noqa: PLR0913  an argument for each option
 @click.option(
     "--plan",
     metavar="RUN",
-    type=click.Path(path_type=Path),
+    type=_parameters.FilePath(),
     help="Apply exactly the plan of this run without --apply.",
 )
 @_rate_option
@@ -208,7 +208,7 @@ def repair(  # noqa: PLR0913  an argument for each option
 @click.option(
     "--after",
     metavar="RUN",
-    type=click.Path(path_type=Path),
+    type=_parameters.FilePath(),
     help="Begin at the position of this run of snapshot or migrate.",
 )
 @_into
@@ -297,7 +297,7 @@ def preflight(call: JobCall, a: str, b: str | None) -> int:
 
 
 @command.command("verify")
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("run", metavar="RUN", type=_parameters.FilePath())
 @_output.prints_records
 def verify(run: Path, *, output: Output) -> int:
     """Read all files of the run in RUN, such as a snapshot, and compare them with their checksums.
@@ -319,7 +319,7 @@ def verify(run: Path, *, output: Output) -> int:
 
 
 @command.command("status")
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("run", metavar="RUN", type=_parameters.FilePath())
 @_output.prints_records
 def status(run: Path, *, output: Output) -> None:
     """Show how far the run in RUN is, and whether a process works in it."""
@@ -340,7 +340,7 @@ def _status_rows(found: dict[str, Any], prefix: str) -> Iterator[Row]:
 @click.option(
     "--out",
     metavar="FOLDER",
-    type=click.Path(path_type=Path),
+    type=_parameters.FilePath(),
     default=Path("kip30-bundle"),
     show_default=True,
     help="Where the files go.",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from kip30.cli import _parameters
 from kip30.cli._failures import say
 from kip30.cli._follow import stay
 from kip30.cli._store_options import StoreChoice, opens_store
@@ -34,7 +35,7 @@ _ALL_ADDRESSES = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104  nothing liste
 @click.option(
     "--token-file",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=_parameters.FilePath(),
     help="File with the token to ask for, which only its owner may read; else a random token.",
 )
 @opens_store

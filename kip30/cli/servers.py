@@ -40,7 +40,7 @@ def install(servers: Sequence[str], *, older: bool) -> None:
 @click.option(
     "--folder",
     metavar="FOLDER",
-    type=click.Path(path_type=Path),
+    type=_parameters.FilePath(),
     help="Folder in which configuration, data and logs are kept; else they are deleted.",
 )
 def up(store: str, *, nodes: int, folder: Path | None) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kip30.cli import _conformance_import
+from kip30.cli import _conformance_import, _parameters
 from kip30.cli._exit_codes import Status
 from kip30.cli._store_options import StoreChoice, opens_store
 
@@ -36,7 +36,7 @@ def _seeds(_context: click.Context, _option: click.Parameter, given: str) -> tup
 )
 @click.option(
     "--plan",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    type=_parameters.FilePath(dir_okay=False, exists=True),
     metavar="FILE",
     help="Run the plan in FILE instead.",
 )
@@ -50,7 +50,7 @@ def _seeds(_context: click.Context, _option: click.Parameter, given: str) -> tup
 @click.option(
     "--out",
     metavar="FOLDER",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=_parameters.FilePath(file_okay=False),
     default=Path("simulation-plans"),
     show_default=True,
     help="Where the smallest plans of runs that broke a promise go.",

@@ -28,7 +28,7 @@ from kip30.cli import _conformance_import, _parameters
 @click.option(
     "--out",
     metavar="FOLDER",
-    type=click.Path(path_type=Path),
+    type=_parameters.FilePath(),
     default=Path("storm-report"),
     show_default=True,
     help="Where the report and the records go.",

@@ -72,6 +72,17 @@ def test_an_export_is_imported_byte_by_byte_into_another_store(
     assert (again.exit_code, again.stdout.split()[6:8]) == (Status.OK, ["equal", "4"])
 
 
+def test_a_file_that_cannot_be_read_is_an_error_of_the_system(
+    filled: Shell, tmp_path: Path
+) -> None:
+    result = filled("kv", "import", str(tmp_path / "nowhere"))
+    assert result.exit_code == Status.SYSTEM
+    assert "No such file" in result.stderr
+    exported = tmp_path / "exported"
+    exported.write_bytes(filled("kv", "export").stdout_bytes)
+    assert filled("kv", "import", str(exported)).stdout.split()[6:8] == ["equal", "4"]
+
+
 def test_every_value_that_can_be_written_can_be_exported_and_imported(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -157,10 +168,6 @@ def test_a_value_above_the_limit_is_named_and_nothing_is_written(shell: Shell) -
     assert result.exit_code == Status.USAGE
     assert "'large' has 262145 bytes" in result.stderr
     assert shell("kv", "list").output == ""
-
-
-def test_a_file_that_is_not_there_is_a_mistake_of_the_call(shell: Shell) -> None:
-    assert shell("kv", "import", "no-such-file").exit_code == Status.USAGE
 
 
 def test_a_namespace_is_deleted_with_all_below_and_nothing_beside(filled: Shell) -> None:

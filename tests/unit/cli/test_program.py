@@ -10,6 +10,7 @@ import pytest
 
 from kip30 import __version__
 from kip30.cli._exit_codes import Status
+from kip30.cli._generate_docs import commands
 from kip30.cli.program import COMMANDS, program
 from kip30_conformance.polling import time_scale
 
@@ -291,3 +292,17 @@ def test_each_line_of_messages_begins_with_the_program(
     lines = shell.finish(*words).stderr.decode().splitlines()
     assert lines
     assert [line for line in lines if not line.startswith("kip30: ")] == []
+
+
+def test_no_option_takes_an_empty_name_of_a_file() -> None:
+    """It would mean the working directory, and is most often a variable that is not set."""
+    parameters = [
+        (f"{path} {one.opts[0]}", one)
+        for path, command in commands(program, "kip30")
+        for one in command.params
+        if isinstance(one.type, click.Path | click.File)
+    ]
+    assert len(parameters) > 10
+    for name, one in parameters:
+        with pytest.raises(click.BadParameter, match="the name of the file is empty"):
+            pytest.fail(f"{name}: {one.type.convert('', one, None)!r}")
