@@ -181,6 +181,8 @@ class Watches:
             SharedPoll(self._states, self._calls).read(watches)
         except Kip30Error as error:
             _log.info("own members will be read again: %s", str(error))
+        except Exception:  # noqa: BLE001  otherwise no new member would be read any more
+            _log.exception("own members will be read again")
 
     def _share(self, watch: ConsulWatch) -> BlockingQuery:
         """Read *watch* whenever the nearest shared query returns."""

@@ -78,7 +78,7 @@ def test_of_pairs_the_last_one_counts() -> None:
 
 
 def test_an_error_shows_the_key_of_a_wrong_pair_alone() -> None:
-    with pytest.raises(UsageError, match="^--conf spark.password: write it") as error:
+    with pytest.raises(UsageError, match=r"^--conf spark\.password: write") as error:
         settings_of(["spark.password:hunter2"])
     assert "hunter2" not in str(error.value)
 
