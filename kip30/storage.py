@@ -104,7 +104,8 @@ class Storage(Handle, Generic[T]):
 
         The future ends by the operation timeout with a value or an error of `get`. Its callbacks
         run on kip30's own threads, where they may block, or at once if it is done. `close`
-        calls those that have not begun when the locator is closed.
+        calls those that have not begun when the locator is closed. In a forked child, waiting for a
+        future of the parent raises `LifecycleError` unless it was done before.
         """
         self._check()
         return mapped(self._driver.read((parse_key(key),)), self._first, self._store.future)

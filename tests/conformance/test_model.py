@@ -78,6 +78,7 @@ _UNFIT = {
     "Q14_cancelled_await": "it runs an event loop",
     "A06_forked_child": "it forks",
     "G11_fork_safety": "it forks",
+    "G11_future_of_the_parent": "it forks",
     "G42_": "it starts processes",
     "L15_wall_clock": "processes of a simulation have no wall clock of their own",
 }

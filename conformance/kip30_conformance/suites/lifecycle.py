@@ -202,6 +202,17 @@ class LifecycleTests(Suite):
         assert member.is_valid()
         assert group.membership_list() == {"m"}
 
+    def test_G11_future_of_the_parent(self, harness: Harness, client: PluginLocator) -> None:
+        """In a forked child, waiting for an answer that the parent gets raises LifecycleError."""
+        storage, faults = client.storage(), harness.faults(client)
+        faults.delay("storage.read", 60)
+        one = storage.fetch("k")
+        faults.delay("storage.read", 60)
+        many = storage.fetch_many(["k"])
+        assert in_forked_child(one.result) == "LifecycleError"
+        assert in_forked_child(many.exception) == "LifecycleError"
+        client.close()
+
     @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
     def test_G42_multiprocessing_ends(
         self, harness: Harness, root: str, client: PluginLocator, method: str

@@ -1,12 +1,15 @@
 """Futures that are complete when created; results that one future passes to another, or many."""
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any, TypeVar
 
 from typing_extensions import override
+
+from kip30.errors import LifecycleError
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -89,12 +92,36 @@ class Completed(Future[T]):
 
 
 class ForwardingFuture(Future[T]):
-    """A future that calls nothing on the thread that completes it."""
+    """A future that calls nothing on the thread that completes it.
+
+    In a forked child no thread would complete it, so waiting for it there is an error.
+    """
 
     def __init__(self, call: Callable[[Callable[[], object]], None]) -> None:
         """Let *call* run the callbacks."""
         super().__init__()
         self._call = call
+        self._pid = os.getpid()
+
+    @override
+    def result(self, timeout: float | None = None) -> T:
+        """Return the result.
+
+        Raises:
+            LifecycleError: The parent of this process requested it, and gets the answer.
+        """
+        self._check_process()
+        return super().result(timeout)
+
+    @override
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return the error, or None.
+
+        Raises:
+            LifecycleError: The parent of this process requested it, and gets the answer.
+        """
+        self._check_process()
+        return super().exception(timeout)
 
     @override
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
@@ -103,6 +130,10 @@ class ForwardingFuture(Future[T]):
             super().add_done_callback(fn)
         else:
             super().add_done_callback(lambda done: self._call(lambda: fn(done)))
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid and not self.done():
+            raise LifecycleError("requested before a fork: start a locator in the child")
 
 
 def succeed(future: Future[T], result: T) -> bool:
