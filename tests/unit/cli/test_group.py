@@ -21,11 +21,12 @@ def test_a_group_that_no_member_joined_is_empty(shell: Shell) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_member_is_in_until_it_is_interrupted(shell: Shell, number: signal.Signals) -> None:
     with ended(shell.start("group", "join", "g", "--id", "m1", "--data", "tcp://m1")) as member:
-        eventually(lambda: shell("group", "list", "g").stdout == "m1\ttcp://m1\n")
+        assert line_of(member.stderr) == "kip30: joined group g as m1"
+        assert shell("group", "list", "g").stdout == "m1\ttcp://m1\n"
         member.send_signal(number)
         assert member.wait() == 128 + number
         assert member.stderr is not None
-        assert member.stderr.read() == b"kip30: joined group g as m1\n"
+        assert member.stderr.read() == b""
     assert members(shell) == []
 
 

@@ -14,7 +14,7 @@ import pytest
 from kip30 import LeaderElection, Leadership, PluginLocator, UsageError
 from kip30.aio import AsyncPluginLocator
 from kip30.config import Written
-from kip30.driver.clock import Clock, ManualClock
+from kip30.driver.clock import Clock, ManualClock, SystemClock
 from kip30.driver.lease import Lease
 from kip30.driver.records import Claim, Entry, Version
 from kip30.errors import LifecycleError
@@ -149,7 +149,7 @@ def test_a_term_ends_by_the_clock_of_its_lease(open_client: Open) -> None:
 def test_one_that_has_not_seen_the_store_lately_is_no_replica(
     open_client: Open, start: StartHealth
 ) -> None:
-    clock = ManualClock()
+    clock = ManualClock(SystemClock().now())  # the other session counts by that
     session = {"plugin.session.timeout.ms": 1000, "plugin.operation.timeout.ms": 1000}
     first, client = open_client(), open_client(clock, **session)
     assert first.leader_election("s").nominate("a", "")
