@@ -21,7 +21,8 @@ def test_a_sink_that_raised_hears_the_same_state_again_and_others_go_on(
 
 def test_a_new_member_is_read_though_the_sink_of_an_earlier_one_raised(open_client: Open) -> None:
     """A renewal reads all members, too, but it is minutes away here."""
-    driver = open_client(**PATIENT, **{"plugin.session.timeout.ms": 600_000}).backend
+    patient = PATIENT | {"plugin.session.timeout.ms": 600_000}
+    driver = open_client(**patient).backend
     raised, heard = list[Snapshot](), list[Snapshot]()
 
     def raises(state: Snapshot) -> None:
