@@ -89,7 +89,7 @@ def test_close_returns_while_name_servers_hang(
         assert isinstance(backend, ZookeeperBackend)
         managed = backend._resources.sessions.current
         assert managed is not None
-        managed.client.drop()
+        managed.connection.drop()
         eventually(lambda: name_servers.begun, what="the client looks the server up")
         client.close()
     assert not name_servers.answered

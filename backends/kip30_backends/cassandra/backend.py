@@ -58,9 +58,9 @@ class CassandraBackend(Backend):
         self.limits = Limits(observe_seconds=settings.pull_seconds)
         calls, claims = resources.calls, resources.claims
         fences = Fences(calls)
-        self.membership = CassandraMembership(calls, claims, resources.folds)
+        self.membership = CassandraMembership(calls, claims, resources.folding)
         self.election = CassandraElection(calls, claims, fences)
-        self.storage = CassandraStorage(calls, fences, resources.folds)
+        self.storage = CassandraStorage(calls, fences, resources.folding)
         self.observe = Observe(resources.states.read, resources.watches.add)
         self._pruning = Pruning(calls, fences)
         self.faults = claims

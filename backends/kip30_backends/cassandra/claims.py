@@ -52,7 +52,7 @@ class Claims:
         self._queues = ClaimQueues(calls.timer)
         self._renewal_seconds = context.session_timeout_seconds / 2
         self.sessions = Sessions(context, calls.timer, self._renewed, interval)
-        self.table = ClaimStatements(calls.statements, calls.root, self.sessions.row_seconds)
+        self.statements = ClaimStatements(calls.statements, calls.root, self.sessions.row_seconds)
 
     def now(self) -> float:
         """Return the time by the clock of leases."""
@@ -194,7 +194,10 @@ class Claims:
         sent_at, beat = self.now(), self._calls.revisions.next()
         nonces = {one.entry.nonce for one in batch}
         answer = yield from self._sent_together(
-            [self.table.write(one.claim_row, one.entry, one.entry.nonce, beat) for one in batch],
+            [
+                self.statements.write(one.claim_row, one.entry, one.entry.nonce, beat)
+                for one in batch
+            ],
             until,
         )
         if not answer.applied and not nonces <= _written(answer, beat):
@@ -210,7 +213,7 @@ class Claims:
         is_new = entry.nonce != holding.entry.nonce
         while True:
             sent_at, beat = self.now(), self._calls.revisions.next()
-            statement = self.table.write(holding.claim_row, entry, holding.entry.nonce, beat)
+            statement = self.statements.write(holding.claim_row, entry, holding.entry.nonce, beat)
             answer = yield from self._calls.write(statement, until)
             if answer.applied or entry.nonce in _written(answer, beat):
                 holding.renewed(entry, sent_at)
@@ -229,7 +232,7 @@ class Claims:
         Returns the outcome of each.
         """
         if len(batch) > 1:
-            deletions = [self.table.delete(one.claim_row, one.entry) for one in batch]
+            deletions = [self.statements.delete(one.claim_row, one.entry) for one in batch]
             if (yield from self._sent_together(deletions, until)).applied:
                 self._calls.orders.stamp()
                 return [Completed(None) for _ in batch]
@@ -239,7 +242,7 @@ class Claims:
 
     def _deleted(self, holding: HeldClaim, until: float) -> Steps[None]:
         while True:
-            statement = self.table.delete(holding.claim_row, holding.entry)
+            statement = self.statements.delete(holding.claim_row, holding.entry)
             answer = yield from self._calls.write(statement, until)
             self._calls.orders.stamp()
             if answer.applied or not _resolved(holding, answer):

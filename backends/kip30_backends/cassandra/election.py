@@ -356,7 +356,9 @@ class CassandraElection(ElectionDriver):
             "advance_leaders", epoch, calls.root, service, known.epoch, fenced
         )
         beat = calls.revisions.next()
-        seat = claims.table.take(wanted.claim_row, wanted.nonce, wanted.data, beat, known.creation)
+        seat = claims.statements.take(
+            wanted.claim_row, wanted.nonce, wanted.data, beat, known.creation
+        )
         answer = yield from calls.write(calls.statements.batch([advance, seat]), wanted.until)
         if answer.applied:
             new = Service(epoch, known.fenced, wanted.claim_row.name, wanted.nonce, wanted.data)

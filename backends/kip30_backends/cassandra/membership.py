@@ -40,10 +40,10 @@ class CassandraMembership(MembershipDriver):
     # A renewal writes the row again, if it exists.
     removal_ends_lease = True
 
-    def __init__(self, calls: Calls, claims: Claims, folds: FoldingQueue) -> None:
+    def __init__(self, calls: Calls, claims: Claims, folding: FoldingQueue) -> None:
         """Keep members under the session of *claims*."""
         self._calls = calls
-        self._folds = folds
+        self._folding = folding
         self._claims = claims
 
     @override
@@ -105,11 +105,12 @@ class CassandraMembership(MembershipDriver):
         calls, claims = self._calls, self._claims
         sent_at, rev = claims.now(), calls.revisions.next(wanted.claim_row.place)
         advance = self._advanced_to(wanted, rev)
-        insert = claims.table.insert(wanted.claim_row, wanted.entry(rev), calls.revisions.next())
+        beat = calls.revisions.next()
+        insert = claims.statements.insert(wanted.claim_row, wanted.entry(rev), beat)
         answer = yield from calls.write(calls.statements.batch([advance, insert]), wanted.until)
         if answer.applied:
             # Each row that is written expires.
-            self._folds.noted("members", wanted.claim_row.scope, 1)
+            self._folding.noted("members", wanted.claim_row.scope, 1)
             return (yield from self._taken(wanted, rev, sent_at))
         return (yield from self._refused(wanted, rev, sent_at, answer))
 

@@ -285,8 +285,8 @@ class Resources:
             self._cluster.close(0)
             raise
         self.claims = Claims(context, self.calls, self._interval)
-        self.folds = FoldingQueue(self.calls, self.connections, settings.keyspace)
-        self.states = TargetStates(self.calls, self.folds)
+        self.folding = FoldingQueue(self.calls, self.connections, settings.keyspace)
+        self.states = TargetStates(self.calls, self.folding)
         resurrected = partial(ResurrectedRows, context.clock, context.session_timeout_seconds)
         self.watches = Watches(self.states, self.calls, settings.pull_seconds, resurrected)
 

@@ -57,11 +57,11 @@ class QueuedWrite:
 class BatchedWrites:
     """Does writes, partition by partition. Thread-safe."""
 
-    def __init__(self, calls: Calls, fences: Fences, folds: FoldingQueue) -> None:
-        """Send with *calls*; report deletions to *folds*."""
+    def __init__(self, calls: Calls, fences: Fences, folding: FoldingQueue) -> None:
+        """Send with *calls*; report deletions to *folding*."""
         self._calls = calls
         self._fences = fences
-        self._folds = folds
+        self._folding = folding
         # The client name in this object's signatures. Another object numbers its batches itself.
         self._name = new_nonce()
         self._queues = PartitionQueues[QueuedWrite](calls.timer, _fitting, self._commit)
@@ -95,7 +95,7 @@ class BatchedWrites:
         statement = calls.statements.batch([*statements, *self._marks(namespace, batch, rev)])
         answer = yield from calls.write(statement, until)
         if answer.applied:
-            self._folds.noted(_TABLE, namespace, _deletions(batch))
+            self._folding.noted(_TABLE, namespace, _deletions(batch))
             return _all_done(batch, rev)
         if not answer.is_sure:
             with settling():
@@ -385,11 +385,11 @@ _Part = tuple[str, list[str]]
 class CassandraStorage(StorageDriver):
     """Keys and their values."""
 
-    def __init__(self, calls: Calls, fences: Fences, folds: FoldingQueue) -> None:
+    def __init__(self, calls: Calls, fences: Fences, folding: FoldingQueue) -> None:
         """Keep records with *calls*."""
         self._calls = calls
-        self._folds = folds
-        self._writes = BatchedWrites(calls, fences, folds)
+        self._folding = folding
+        self._writes = BatchedWrites(calls, fences, folding)
         self._reads = BatchedReads(calls)
 
     @override
@@ -419,7 +419,7 @@ class CassandraStorage(StorageDriver):
         until = self._calls.until()
         ask = TypedRequest(statement, partial(_names, limit), scans=True)
         place, read = Partition("records", namespace), partial(self._calls.send, ask, until)
-        return begun(self._folds.retried_after_folding(place, read, until))
+        return begun(self._folding.retried_after_folding(place, read, until))
 
 
 def _parts(keys: Iterable[Key]) -> Iterator[_Part]:

@@ -230,10 +230,10 @@ class Revision(NamedTuple):
 class TargetStates:
     """The targets of one namespace of the configuration."""
 
-    def __init__(self, calls: Calls, folds: FoldingQueue) -> None:
-        """Read with *calls*; *folds* folds partitions that cannot be read."""
+    def __init__(self, calls: Calls, folding: FoldingQueue) -> None:
+        """Read with *calls*; *folding* folds partitions that cannot be read."""
         self._calls = calls
-        self._folds = folds
+        self._folding = folding
         self._overlaps = OverlappingReads(calls.orders)
         self._reads = SerialReads(partial(self._scanned, number=calls.orders.stamp, surely=True))
         self._services = SharedReads(calls, "read_leaders", "read_many_leaders", "service")
@@ -287,7 +287,7 @@ class TargetStates:
         if table is None:
             return read()
         place = Partition(table, target.scope)
-        return begun(self._folds.retried_after_folding(place, read, until))
+        return begun(self._folding.retried_after_folding(place, read, until))
 
     def _look(
         self, target: Target, ask: Callable[[], Future[Answer]], number: Callable[[], int]

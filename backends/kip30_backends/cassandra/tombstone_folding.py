@@ -213,7 +213,7 @@ class FoldingQueue:
     def __init__(self, calls: Calls, connections: ClusterConnections, keyspace: str) -> None:
         """Fold in *keyspace*; statements are prepared on first use."""
         self._calls = calls
-        self._wire = connections
+        self._connections = connections
         self._keyspace = keyspace
         # The statements of each table, prepared with its first fold. Written by the folding thread.
         self._prepared: dict[str, Statements] = {}
@@ -292,5 +292,5 @@ class FoldingQueue:
 
     def _about(self, table: str) -> Statements:
         if table not in self._prepared:
-            self._prepared[table] = Statements(self._wire, statements(table, self._keyspace))
+            self._prepared[table] = Statements(self._connections, statements(table, self._keyspace))
         return self._prepared[table]

@@ -62,9 +62,9 @@ class PollTiming(NamedTuple):
 class Poll:
     """Polls one place while it has watchers. Thread-safe."""
 
-    def __init__(self, rhythm: PollTiming) -> None:
-        """Poll in that *rhythm*, and sooner after a change or for a new watcher."""
-        self._rhythm = rhythm
+    def __init__(self, timing: PollTiming) -> None:
+        """Poll by *timing*, and sooner after a change or for a new watcher."""
+        self._timing = timing
         # All of these but _warned are written under the lock.
         self._watchers: set[Watcher] = set()
         # Whether a poll is under way: there is one at a time.
@@ -75,7 +75,7 @@ class Poll:
         self._warned = False
         # Counts polls, so that a timer that was set before an earlier poll does nothing.
         self._turn = 0
-        self._pause = rhythm.seconds
+        self._pause = timing.seconds
         self._lock = threading.Lock()
 
     def add(self, watcher: Watcher) -> None:
@@ -84,7 +84,7 @@ class Poll:
             self._watchers.add(watcher)
         # On the timer's thread, where no Ctrl-C is raised: an interrupt between the beginning of a
         # poll and its callback would leave it under way for ever, and others behind it.
-        self._rhythm.timer.after(0.0, self._begin)
+        self._timing.timer.after(0.0, self._begin)
 
     def remove(self, watcher: Watcher) -> None:
         """Undo `add`."""
@@ -106,7 +106,7 @@ class Poll:
             watchers = list(self._watchers)
             self._looking = bool(watchers)
         if watchers:
-            looked = self._rhythm.limiter.do(lambda: begun(self.look(watchers)))
+            looked = self._timing.limiter.do(lambda: begun(self.look(watchers)))
             looked.add_done_callback(self._looked)
 
     def _looked(self, done: Future[bool]) -> None:
@@ -118,10 +118,10 @@ class Poll:
             at_once, self._at_once = self._at_once, False
             self._turn += 1
             turn = self._turn
-            seconds = self._rhythm.seconds
+            seconds = self._timing.seconds
             self._pause = seconds / _FAST_POLL_DIVISOR if news else min(2 * self._pause, seconds)
             pause = 0.0 if at_once else self._pause
-        self._rhythm.timer.after(pause, partial(self._begin, turn))
+        self._timing.timer.after(pause, partial(self._begin, turn))
 
     def _report(self, error: BaseException | None) -> None:
         """Log *error*; the first one that will not pass by itself as a warning."""
@@ -141,10 +141,10 @@ class WholePoll(Poll):
     """Reads a group or a service, whose records may expire without changing a mark."""
 
     def __init__(
-        self, target: Target, states: TargetStates, rhythm: PollTiming, resurrected: ResurrectedRows
+        self, target: Target, states: TargetStates, timing: PollTiming, resurrected: ResurrectedRows
     ) -> None:
         """Read *target* from *states*, without the rows that *resurrected* leaves out."""
-        super().__init__(rhythm)
+        super().__init__(timing)
         self._target = target
         self._states = states
         self._resurrected = resurrected
@@ -193,9 +193,9 @@ class _PolledKind:
 class NamespacePoll(Poll):
     """Reads the marks of a namespace: one changes with every write, one with its names."""
 
-    def __init__(self, namespace: str, states: TargetStates, rhythm: PollTiming) -> None:
+    def __init__(self, namespace: str, states: TargetStates, timing: PollTiming) -> None:
         """Read *namespace* from *states*."""
-        super().__init__(rhythm)
+        super().__init__(timing)
         self._namespace = namespace
         self._states = states
         self._tracks = dict[Kind, _PolledKind]()
@@ -341,8 +341,8 @@ class Watches:
         self._states = states
         self._calls = calls
         self._resurrected = resurrected
-        self._rhythm = PollTiming(calls.timer, ConcurrencyLimit(_AT_ONCE), seconds)
-        self._shared_rhythm = PollTiming(calls.timer, ConcurrencyLimit(_SHARED_AT_ONCE), seconds)
+        self._timing = PollTiming(calls.timer, ConcurrencyLimit(_AT_ONCE), seconds)
+        self._shared_timing = PollTiming(calls.timer, ConcurrencyLimit(_SHARED_AT_ONCE), seconds)
         # The polled places, with the count of their watches; and the place of each watch. Under the
         # lock: the last watch of a place removes its poll.
         self._polls: dict[Target, Poll] = {}
@@ -382,9 +382,9 @@ class Watches:
 
     def _made(self, place: Target) -> Poll:
         if place.kind is Kind.NAMESPACE:
-            return NamespacePoll(place.scope, self._states, self._shared_rhythm)
-        rhythm = self._shared_rhythm if place.kind is Kind.SERVICE else self._rhythm
-        return WholePoll(place, self._states, rhythm, self._resurrected())
+            return NamespacePoll(place.scope, self._states, self._shared_timing)
+        timing = self._shared_timing if place.kind is Kind.SERVICE else self._timing
+        return WholePoll(place, self._states, timing, self._resurrected())
 
     def _forget(self, watch: CassandraWatch) -> None:
         with self._lock:

@@ -86,7 +86,7 @@ class Resources:
             }
         except RequestFailedError as error:
             raise translate(error.failure, wrote=False, server=agent.server) from error
-        return {**described, "session timeout": self.sessions.grants.describe()}
+        return {**described, "session timeout": self.sessions.kind.describe()}
 
     def close(self) -> None:
         """End the session, all watches, calls, threads and connections. Idempotent."""

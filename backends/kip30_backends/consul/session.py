@@ -203,7 +203,7 @@ class Sessions:
     """Opens, renews and ends the sessions of one backend, one at a time. Thread-safe.
 
     Attributes:
-        grants: The sessions requested, and those granted.
+        kind: The kind of session that is requested, with the timeout that is granted.
         on_renewed: Called three times in a session timeout while a session lives; it must not
             block.
         on_released: Called with keys that this client has released; it must not block.
@@ -211,7 +211,7 @@ class Sessions:
 
     def __init__(self, context: Context, calls: Calls) -> None:
         """Request sessions with *calls*."""
-        self.grants = SessionKind(context)
+        self.kind = SessionKind(context)
         self._context = context
         self._calls = calls
         # Set by `close`. It also ends the pauses of the renewing threads.
@@ -219,7 +219,7 @@ class Sessions:
         # The renewing threads; that of a lost session may still wait for a response.
         self._threads: set[threading.Thread] = set()
         self._current: CurrentSession[Session] = CurrentSession(
-            open_one=lambda until: self.grants.session(calls.requests_by(until)),
+            open_one=lambda until: self.kind.session(calls.requests_by(until)),
             end=lambda session, until: _end_in_store(session, calls.requests_by(until)),
             adopted=self._start_renewal,
             closing_seconds=calls.seconds / 2,
@@ -365,7 +365,7 @@ class Sessions:
 
     @property
     def _interval(self) -> float:
-        return self.grants.timeout_seconds / _RENEWALS_PER_TIMEOUT
+        return self.kind.timeout_seconds / _RENEWALS_PER_TIMEOUT
 
 
 def _deletions(records: list[transactions.KVPair]) -> list[transactions.Operation]:

@@ -101,9 +101,9 @@ class PendingOperation(Generic[T]):
         self.sent = False
         self.sync_point: SyncPoint | None = None
         self._steps = steps
-        self._reception = queue
+        self._queue = queue
         self._outcomes: list[Any] = []
-        self.ask: RequestBatch = RequestBatch(())
+        self.batch: RequestBatch = RequestBatch(())
         self._go_on(None)
 
     def take(
@@ -120,7 +120,7 @@ class PendingOperation(Generic[T]):
         attempt, over a connection with other credentials.
         """
         self._outcomes.append(outcome)
-        if len(self._outcomes) < len(self.ask.requests) or self.over:
+        if len(self._outcomes) < len(self.batch.requests) or self.over:
             return
         outcomes, self._outcomes = self._outcomes, []
         if self.sync_point is not None and self.sync_point.refused is not None:
@@ -134,26 +134,26 @@ class PendingOperation(Generic[T]):
 
     def _was_forbidden(self, outcomes: Sequence[Any]) -> bool:
         """Return whether the rights were missing for all that writes, so that nothing was done."""
-        if self.ask.writes and len(outcomes) > 1:
+        if self.batch.writes and len(outcomes) > 1:
             return False
         return any(map(_is_forbidden, outcomes))
 
     def void(self) -> None:
         """Continue without an answer: the session that it is bound to has ended."""
-        if self.ask.session is not None:
-            refused = [SessionExpired(SessionExpired.code) for _ in self.ask.requests]
-            self._go_on(Answer(refused, 0, self.ask.session))
+        if self.batch.session is not None:
+            refused = [SessionExpired(SessionExpired.code) for _ in self.batch.requests]
+            self._go_on(Answer(refused, 0, self.batch.session))
 
     def _post(self) -> None:
         self.sent = False
-        self._reception.post(self)
+        self._queue.post(self)
 
     def set_exception(self, error: Exception) -> None:
         """Handle the loss of the connection; kazoo calls this for each unanswered request."""
         if not self.sent or self.over:
             return
         self._outcomes.clear()
-        if self.ask.writes:
+        if self.batch.writes:
             self.fail(translate(error, writes=True))
         else:
             self._post()
@@ -169,18 +169,18 @@ class PendingOperation(Generic[T]):
 
     def in_doubt(self) -> bool:
         """Return whether something may have been written without an answer."""
-        return self.sent and self.ask.writes
+        return self.sent and self.batch.writes
 
     def _go_on(self, answer: Answer | None) -> None:
         try:
-            self.ask = next(self._steps) if answer is None else self._steps.send(answer)
+            self.batch = next(self._steps) if answer is None else self._steps.send(answer)
         except StopIteration as end:
             self._succeed(end.value)
         except (Kip30Error, RequestRefused) as error:
-            self.fail(translate(error, writes=self.ask.writes))
+            self.fail(translate(error, writes=self.batch.writes))
         except Exception as error:
             log.exception("a step failed")
-            self.fail(translate(error, writes=self.ask.writes))
+            self.fail(translate(error, writes=self.batch.writes))
         else:
             self._post()
 
@@ -263,7 +263,7 @@ class Outbox(OperationQueue):
                 operation = self._waiting.popleft()
                 if operation.over:
                     continue
-                if operation.ask.session is not None and operation.ask.session is not session:
+                if operation.batch.session is not None and operation.batch.session is not session:
                     void.append(operation)
                 else:
                     operation.sent = True

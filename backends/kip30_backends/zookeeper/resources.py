@@ -115,8 +115,8 @@ class Resources:
     def describe(self) -> dict[str, str]:
         """Return the servers' descriptions of themselves, as far as they give any."""
         managed = self.sessions.current
-        peer = managed.client.peer if managed is not None else "nobody"
-        status = managed.client.status() if managed is not None else {}
+        peer = managed.connection.peer if managed is not None else "nobody"
+        status = managed.connection.status() if managed is not None else {}
         return {
             "version": status.get("Zookeeper version", "unknown: allow srvr in its whitelist"),
             "server": peer,

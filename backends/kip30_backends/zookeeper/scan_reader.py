@@ -258,7 +258,7 @@ class TreeTraversal:
         """Begin with *tops*, and go below them as far as *covers* says and *part* reaches."""
         self._reader = reader
         self._covers = covers
-        self._part = part
+        self._range = part
         self._paths = sorted(tops, reverse=True)
 
     def take(self, most: int = MOST_NODES) -> list[str]:
@@ -283,7 +283,7 @@ class TreeTraversal:
                 if isinstance(names, NoAuth):
                     refused.append(path)
                 elif names:
-                    found += (f"{path}/{name}" for name in self._part.among(path, names))
+                    found += (f"{path}/{name}" for name in self._range.among(path, names))
         self._paths += filter(self._covers, reversed(found))
         return refused
 

@@ -92,7 +92,7 @@ class ZookeeperScanner(ScanDriver):
         check_rows(rows)
         reader = self._reader(at)
         is_raw = self._layout is Layout.RAW
-        stops = _all_places(reader, self._nodes) if is_raw else _scopes(reader, self._nodes, rows)
+        stops = _all_places(reader, self._view) if is_raw else _scopes(reader, self._view, rows)
         for span in spans(stops, rows):
             yield span
             self._check_open()
@@ -100,8 +100,8 @@ class ZookeeperScanner(ScanDriver):
     @override
     def scan(self, span: Span, at: Position) -> Iterator[Page]:
         reader, part = self._reader(at), NodeRange.of_token(span.token)
-        visit = _VisitResults(self._nodes, part)
-        walk = TreeTraversal(reader, self._nodes.tops, self._nodes.covers, part)
+        visit = _VisitResults(self._view, part)
+        walk = TreeTraversal(reader, self._view.tops, self._view.covers, part)
         size = PageSize(MOST_NODES)
         while paths := walk.take(size.rows):
             visit.take(paths, reader.nodes(paths))
@@ -131,7 +131,7 @@ class ZookeeperScanner(ScanDriver):
     def _choose(self, view: View) -> None:
         if view.layout is not Layout.RAW:
             check_not_reserved(self._context, self._settings)
-        self._nodes = nodes_of(view, self._settings.connect.chroot, self._context.namespace)
+        self._view = nodes_of(view, self._settings.connect.chroot, self._context.namespace)
         self._layout = view.layout
 
     def _check_open(self) -> None:
@@ -147,7 +147,7 @@ class ZookeeperScanner(ScanDriver):
         return self._reader_from(int(at.at))
 
     def _reader_from(self, not_before: int) -> Reader:
-        return Reader(self._resources, self._listings, self._nodes.tops[0], not_before)
+        return Reader(self._resources, self._listings, self._view.tops[0], not_before)
 
 
 class _VisitResults:
@@ -159,8 +159,8 @@ class _VisitResults:
 
     def __init__(self, nodes: ScanView, part: NodeRange) -> None:
         self.parents: list[tuple[str, int]] = []
-        self._nodes = nodes
-        self._part = part
+        self._view = nodes
+        self._range = part
         self._rows: list[Row] = []
         self._rejected: list[Rejected] = []
 
@@ -171,10 +171,10 @@ class _VisitResults:
             if isinstance(node, NoAuth):
                 self.refuse([path])
             elif node is not None:
-                record = self._nodes.read(path, node)
+                record = self._view.read(path, node)
                 if isinstance(record, Rejected) and self._hides(path):
                     self._rejected.append(record)
-                elif isinstance(record, Row) and self._part.has(path):
+                elif isinstance(record, Row) and self._range.has(path):
                     self._rows.append(record)
                 if node.stat.children and not isinstance(record, Rejected):
                     self.parents.append((path, node.stat.children))
@@ -185,9 +185,9 @@ class _VisitResults:
         Raises:
             AuthenticationError: One of them is all of the view.
         """
-        _require_readable(paths, self._nodes)
+        _require_readable(paths, self._view)
         self._rejected += [
-            self._nodes.reject(path, _UNREADABLE) for path in paths if self._hides(path)
+            self._view.reject(path, _UNREADABLE) for path in paths if self._hides(path)
         ]
 
     def page(self) -> Page | None:
@@ -199,7 +199,7 @@ class _VisitResults:
 
         A part may begin below a node that could be read when the part before was scanned.
         """
-        return self._part.has(path) or self._part.begins_below(path)
+        return self._range.has(path) or self._range.begins_below(path)
 
 
 def _all_places(reader: Reader, nodes: ScanView) -> Iterator[tuple[str, int]]:

@@ -73,7 +73,9 @@ class ManagedSession(Owner):
         self.settled = threading.Event()
         # Whether a quorum has agreed on anything in this session.
         self.is_proven = False
-        self.client = SessionConnection(shared.server, self, context.clock, self.timeout_seconds)
+        self.connection = SessionConnection(
+            shared.server, self, context.clock, self.timeout_seconds
+        )
         self._context = context
         self._outbox = shared.outbox
         self._watches = shared.watches
@@ -133,8 +135,8 @@ class ManagedSession(Owner):
                 outcome,
                 next(self._orders),
                 self.session,
-                self.client.progress,
-                self.client.log_in_again,
+                self.connection.progress,
+                self.connection.log_in_again,
             )
 
     @override
@@ -149,7 +151,7 @@ class SessionCloser(Owner):
     the session takes the connection away.
 
     Attributes:
-        client: Not started yet.
+        connection: Not started yet.
         done: Set once the session is closed, expired, or refused with these credentials.
     """
 
@@ -157,7 +159,7 @@ class SessionCloser(Owner):
         """Prepare to close the session *identity*."""
         self.done = threading.Event()
         timeout = context.session_timeout_seconds
-        self.client = SessionConnection(
+        self.connection = SessionConnection(
             server,
             self,
             context.clock,
@@ -257,22 +259,24 @@ class Sessions:
                 self._begin_to_replace()
         if managed is None or managed.session is None:
             return
-        if managed.client.trouble is not None:
+        if managed.connection.trouble is not None:
             managed.session.lease.renewal_failed(
-                why_unreachable(managed.client.trouble, self.server.hosts)
+                why_unreachable(managed.connection.trouble, self.server.hosts)
             )
         if managed.session.lease.expire():
             self._lose(managed, LATE)
             return
-        if managed.client.refused is not None:
-            self._shared.outbox.refuse(why_unreachable(managed.client.refused, self.server.hosts))
-        unproven, now = managed.client.unproven, time.monotonic()
+        if managed.connection.refused is not None:
+            self._shared.outbox.refuse(
+                why_unreachable(managed.connection.refused, self.server.hosts)
+            )
+        unproven, now = managed.connection.unproven, time.monotonic()
         if unproven and now - unproven.since > managed.timeout_seconds / _SILENCES_PER_TIMEOUT:
-            log.info("%s does not answer: trying another server", managed.client.peer)
-            managed.client.drop()
+            log.info("%s does not answer: trying another server", managed.connection.peer)
+            managed.connection.drop()
         elif now >= self._renewal_at:
             self._renewal_at = now + managed.timeout_seconds / _RENEWALS_PER_TIMEOUT
-            managed.client.prove()
+            managed.connection.prove()
 
     def close_former(self, identity: SessionIdentity) -> None:
         """Close the session *identity* on the server, over a connection of its own.
@@ -282,11 +286,11 @@ class Sessions:
         """
         closer = SessionCloser(self._context, self.server, identity)
         try:
-            closer.client.start()
+            closer.connection.start()
             self._await(closer.done, self._context.connect_timeout_seconds)
-            self._require(closer.done.is_set(), closer.client)
+            self._require(closer.done.is_set(), closer.connection)
         finally:
-            closer.client.disconnect()
+            closer.connection.disconnect()
 
     def expire_session(self) -> None:
         """Close this client's session on the server over another connection; for tests.
@@ -307,10 +311,10 @@ class Sessions:
         with ExitStack() as last_first:
             last_first.callback(join_others, replacing)
             if unreplaced is not None:
-                last_first.callback(unreplaced.client.disconnect)
+                last_first.callback(unreplaced.connection.disconnect)
             if managed is not None:
                 patience_seconds = self._context.operation_timeout_seconds * _CLOSING_SHARE
-                last_first.callback(managed.client.close, patience_seconds)
+                last_first.callback(managed.connection.close, patience_seconds)
                 if managed.session is not None:
                     managed.session.lease.end("closed")
 
@@ -322,13 +326,13 @@ class Sessions:
                 raise ClosedError(CLOSED)
             self._current = managed
         try:
-            managed.client.start()
+            managed.connection.start()
             self._await(managed.settled, patience_seconds)
-            self._require(managed.session, managed.client)
+            self._require(managed.session, managed.connection)
         except BaseException:
             with self._lock:
                 self._current = None if self._current is managed else self._current
-            managed.client.disconnect()
+            managed.connection.disconnect()
             raise
 
     def _lose(self, managed: ManagedSession, reason: str) -> None:
@@ -355,12 +359,12 @@ class Sessions:
             self._unreplaced, self._replacing = None, thread
 
     def _replace(self, old: ManagedSession) -> None:
-        old.client.disconnect()
-        identity = old.session.identity if old.session and not old.client.expired else None
+        old.connection.disconnect()
+        identity = old.session.identity if old.session and not old.connection.expired else None
         if old.session is not None and identity is not None:
             self._await_work(old.session.lease)
         if not old.is_proven:
-            self._pause(why_unreachable(old.client.trouble, self.server.hosts))
+            self._pause(why_unreachable(old.connection.trouble, self.server.hosts))
         while not self._closing.is_set():
             try:
                 if identity is not None:

@@ -47,7 +47,7 @@ def follows(client: PluginLocator) -> bool:
     assert isinstance(backend, ZookeeperBackend)
     current = backend._resources.sessions.current
     assert current is not None
-    transport = current.client._transport
+    transport = current.connection._transport
     return transport is not None and transport.follows
 
 

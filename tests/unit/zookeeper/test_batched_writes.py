@@ -73,4 +73,4 @@ def _zxid(backend: Backend) -> int:
     assert isinstance(backend, ZookeeperBackend)
     current = backend._resources.sessions.current
     assert current is not None
-    return current.client.progress
+    return current.connection.progress

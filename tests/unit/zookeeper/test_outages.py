@@ -138,12 +138,12 @@ def test_a_session_is_closed_though_its_client_takes_it_back(open_client: Open) 
     assert engine.sessions.current is not None
     session = engine.sessions.current.session
     assert session is not None
-    undertaker = Robbed(engine.sessions._context, engine.server, session.identity)
-    undertaker.client.start()
-    eventually(undertaker.done.is_set, what="the server has closed the session")
-    undertaker.client.disconnect()
+    closer = Robbed(engine.sessions._context, engine.server, session.identity)
+    closer.connection.start()
+    eventually(closer.done.is_set, what="the server has closed the session")
+    closer.connection.disconnect()
     lost.expect_count(1)
-    assert undertaker.robbed
+    assert closer.robbed
 
 
 class Observed(SessionCloser):
@@ -162,10 +162,10 @@ def test_an_expired_session_is_not_replaced_to_be_closed(open_client: Open) -> N
     assert isinstance(backend, ZookeeperBackend)
     engine = backend._resources
     closer = Observed(engine.sessions._context, engine.server, SessionIdentity(5, bytes(16)))
-    closer.client.start()
+    closer.connection.start()
     eventually(closer.done.is_set, what="the server has reported the session as expired")
-    closer.client.disconnect()
-    assert closer.client.expired
+    closer.connection.disconnect()
+    assert closer.connection.expired
     assert not closer.had_session
 
 

@@ -107,8 +107,8 @@ def _watched(backend: Backend) -> int:
     assert isinstance(backend, ZookeeperBackend)
     current = backend._resources.sessions.current
     assert current is not None
-    told: str = current.client._kazoo.command(b"wchc")
-    _, _, listed = told.partition(f"{current.client.identity.ident:#x}\n")
+    told: str = current.connection._kazoo.command(b"wchc")
+    _, _, listed = told.partition(f"{current.connection.identity.ident:#x}\n")
     return len([*takewhile(lambda line: line.startswith("\t"), listed.splitlines())])
 
 

@@ -277,11 +277,11 @@ class _Listener:
     """Receives the driver's notifications about nodes."""
 
     def __init__(self, connections: ClusterConnections) -> None:
-        self._wire = connections
+        self._connections = connections
 
     def on_up(self, node: Node) -> None:
         """Pass it on."""
-        self._wire.on_up(node)
+        self._connections.on_up(node)
 
     def on_down(self, node: Node) -> None:
         """Do nothing: the driver's own list has it."""

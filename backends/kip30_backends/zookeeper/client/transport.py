@@ -182,7 +182,7 @@ class Transport:
 
     def __init__(
         self,
-        link: OpenConnection,
+        connection: OpenConnection,
         handler: TransportHandler,
         clock: Clock,
         renewals: RenewalTracker,
@@ -190,7 +190,7 @@ class Transport:
         """Prepare to send, first of all the requests that prove the session."""
         self.unproven: SyncPoint | None = None
         self.follows = False
-        self._link = link
+        self._connection = connection
         self._handler = handler
         self._clock = clock
         self._renewals = renewals
@@ -239,9 +239,9 @@ class Transport:
             SessionClosedRequireSaslError: The server requires credentials.
             OSError: The connection is lost.
         """
-        wakeup_reader = self._link.wakeup_reader.fileno()
+        wakeup_reader = self._connection.wakeup_reader.fileno()
         poller = select.poll()
-        for one in (self._link.sock, wakeup_reader):
+        for one in (self._connection.sock, wakeup_reader):
             poller.register(one, select.POLLIN)
         closed = False
         while not closed:
@@ -253,10 +253,10 @@ class Transport:
 
     def _wake_loop(self) -> None:
         with suppress(OSError):  # a full pipe wakes the thread; a closed one wakes none
-            self._link.wakeup_writer.send(b"\0")
+            self._connection.wakeup_writer.send(b"\0")
 
     def _send(self) -> None:
-        self._link.wakeup_reader.recv(_WAKEUP_BYTES)
+        self._connection.wakeup_reader.recv(_WAKEUP_BYTES)
         self._woken = False
         frames = bytearray()
         if self._closing:
@@ -266,12 +266,12 @@ class Transport:
         self._write(memoryview(bytes(frames)))
 
     def _write(self, rest: memoryview) -> None:
-        sock = self._link.sock
+        sock = self._connection.sock
         while rest:
             try:
                 rest = rest[sock.send(rest) :]
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                if not _is_writable(sock, self._link.write_seconds):
+                if not _is_writable(sock, self._connection.write_seconds):
                     raise
 
     def _add_operations(self, frames: bytearray) -> None:
@@ -283,11 +283,11 @@ class Transport:
             confirmed = partial(self._proven, *self._to_confirm)
             self._to_confirm = None
             self._add(frames, _PROOF, _Waiter(self._awaited(), confirmed))
-        is_needed = any(one.ask.needs_sync for one in operations)
+        is_needed = any(one.batch.needs_sync for one in operations)
         sync_point = self._add_catching_up(frames) if is_needed else None
         for one in operations:
-            one.sync_point = sync_point if one.ask.needs_sync else None
-            for request in one.ask.requests:
+            one.sync_point = sync_point if one.batch.needs_sync else None
+            for request in one.batch.requests:
                 self._add(frames, request, one)
         if len(operations) == _MOST_AT_ONCE:
             self.wake()
@@ -308,7 +308,7 @@ class Transport:
         body = request.serialize()
         frames += _REQUEST.pack(len(body) + 8, self._xid, request.type)
         frames += body
-        self._link.pending.append((request, waiter, self._xid))
+        self._connection.pending.append((request, waiter, self._xid))
 
     def _answered(self, sync_point: SyncPoint) -> None:
         if self.unproven is sync_point:
@@ -334,10 +334,10 @@ class Transport:
     def _receive(self) -> bool:
         """Receive what has arrived, and return whether the server has closed the session."""
         closed = False
-        for chunk in _chunks(self._link.sock):
+        for chunk in _chunks(self._connection.sock):
             for frame in self._frames.cut(chunk):
                 closed = self._take(frame) or closed
-        if self._leaving and not closed and not self._link.pending:
+        if self._leaving and not closed and not self._connection.pending:
             # A server does not always close the connection: not one that took up the session while
             # another connection's request to close it was queued.
             raise ConnectionDropped("the session is over, or the credentials have changed")
@@ -350,11 +350,11 @@ class Transport:
             return False
         if error == WANTS_CREDENTIALS:
             raise SessionClosedRequireSaslError
-        request, waiter, expected = self._link.pending.popleft()
+        request, waiter, expected = self._connection.pending.popleft()
         if xid != expected:
             raise ConnectionDropped("the server answers out of order")
         if zxid > 0:
-            self._link.progressed(zxid)
+            self._connection.progressed(zxid)
         outcome = refusal(error) if error else _outcome(request, frame)
         self._leaving = self._leaving or isinstance(outcome, SessionExpired)
         if isinstance(waiter, _Waiter):
