@@ -285,11 +285,9 @@ class GroupMembership(Handle, Generic[T]):
         """Reserve the id on this object; nothing is sent before the lifecycle joins."""
         self._check()
         phases = MemberPhases(self._store.encode(self._codec, data), rejoins=rejoin)
-        check_id(member_id, "member")
-        lifecycle = MemberLifecycle(
-            self._store, self.group, member_id, phases, callbacks, self._bans
-        )
-        self._enter(member_id, lifecycle)
+        plain = check_id(member_id, "member")
+        lifecycle = MemberLifecycle(self._store, self.group, plain, phases, callbacks, self._bans)
+        self._enter(plain, lifecycle)
         return lifecycle
 
     def _enter(self, member_id: str, lifecycle: MemberLifecycle) -> None:

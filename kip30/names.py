@@ -62,9 +62,10 @@ def check_namespace(text: str) -> str:
     Raises:
         InvalidNameError: As for `parse_key`.
     """
-    if _require_str(text, "namespace").endswith("/"):
+    plain = _require_str(text, "namespace")
+    if plain.endswith("/"):
         raise InvalidNameError(f"namespace {text!r} ends in '/': leave the trailing slash out")
-    return _namespace(text)
+    return _namespace(plain)
 
 
 def _namespace(text: str) -> str:
@@ -85,7 +86,8 @@ def check_id(text: str, what: str) -> str:
 def _require_str(text: object, what: str) -> str:
     if not isinstance(text, str):
         raise InvalidNameError(f"{what} must be a str, not {type(text).__name__}")
-    return text
+    # A plain one: a member of an enum equals its text, but an f-string shows another.
+    return str.__str__(text)
 
 
 @lru_cache(maxsize=8192)
@@ -128,7 +130,7 @@ def escape(text: str) -> str:
     form becomes ``=XX``; the empty string becomes ``=``.
     """
     if _PLAIN.fullmatch(text):
-        return text
+        return str.__str__(text)
     if not text:
         return "="
     out: list[str] = []

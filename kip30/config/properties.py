@@ -76,7 +76,12 @@ def as_text(value: object, key: str) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() else str(value)
-    if isinstance(value, str | int | Path):
+    # The value of an enum's member: str() returns its name.
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, Path):
         return str(value)
     raise ConfigError(
         f"{key}: a value must be text, a number or a path, not {type(value).__name__}"

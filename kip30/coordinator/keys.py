@@ -34,10 +34,10 @@ class GroupKeys:
             InvalidNameError: It is empty, ends with ``/``, or has more than 236 bytes
                 after escaping. Nothing was sent.
         """
-        check_id(group_id, "group_id")
-        self.group: str = f"{_GROUPS}/{group_id}"
+        plain = check_id(group_id, "group_id")
+        self.group: str = f"{_GROUPS}/{plain}"
         self.state: str = f"{self.group}/state"
-        self.assignments: str = f"{_ASSIGNMENTS}/{group_id}"
+        self.assignments: str = f"{_ASSIGNMENTS}/{plain}"
         check_namespace(self.assignments)  # the longest name that is made of it, and it is listed
 
     def instance(self, instance: str) -> str:

@@ -4,6 +4,7 @@ import os
 import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,18 @@ def test_takes_what_python_code_writes() -> None:
     properties = load({"a": "x", "b": 10_000, "c": True, "d": 0.5, "e": 2e3, "f": Path("/x")})
     assert list(texts(properties).values()) == ["x", "10000", "true", "0.5", "2000", "/x"]
     assert properties["a"].origin == "mapping"
+
+
+class Text(str, Enum):  # noqa: UP042  str() shows no value of such a one
+    A = "x"
+
+
+class Number(int, Enum):
+    A = 3
+
+
+def test_a_member_of_an_enum_is_its_value() -> None:
+    assert list(texts(load({"a": Text.A, "b": Number.A})).values()) == ["x", "3"]
 
 
 @pytest.mark.parametrize(

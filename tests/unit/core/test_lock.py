@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,20 @@ def test_threads_of_one_client_pass_a_lock_on(client: PluginLocator) -> None:
 def test_a_lock_needs_a_name(client: PluginLocator, name: str) -> None:
     with pytest.raises(InvalidNameError):
         Lock(client, name)
+
+
+class Name(str, Enum):  # noqa: UP042  f-strings show no value of such a one
+    NIGHTLY = "nightly"
+
+
+@both
+def test_a_lock_named_by_an_enum_excludes_one_named_by_its_text(
+    open_client: OpenClient, *, fair: bool
+) -> None:
+    first, second = open_client(), open_client()
+    with Lock(first, Name.NIGHTLY, fair=fair).acquire() as grip:
+        assert grip.service == "kip30.lock/nightly"
+        assert Lock(second, "nightly", fair=fair).try_acquire() is None
 
 
 @both

@@ -1,3 +1,4 @@
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -73,6 +74,21 @@ def test_an_invalid_key_is_refused(text: str) -> None:
 def test_another_type_is_refused_by_name(value: Any) -> None:
     with pytest.raises(InvalidNameError, match="must be a str"):
         parse_key(value)
+
+
+class Name(str, Enum):  # noqa: UP042  f-strings show no value of such a one
+    GROUP = "a-group"
+    KEY = "space/a-key"
+
+
+def test_a_member_of_an_enum_is_its_text_whatever_was_named_before() -> None:
+    for _ in range(2):
+        assert f"{check_id(Name.GROUP, 'group')}" == "a-group"
+        assert f"{check_id('a-group', 'group')}" == "a-group"
+        assert f"{check_namespace(Name.GROUP)}" == "a-group"
+        assert f"{parse_key(Name.KEY)}" == "space/a-key"
+        assert f"{parse_key(Name.GROUP)}" == "a-group"
+        assert f"{escape(Name.GROUP)}" == "a-group"
 
 
 def test_the_limit_counts_escaped_bytes() -> None:
