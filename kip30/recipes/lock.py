@@ -114,9 +114,10 @@ class LockElection(RecipeHandle, LeaderElection[str]):
 
     def _new_candidacy(self, about: str) -> Candidacy:
         """Return a candidacy that ends with its first term, and never leads for a lost grip."""
+        campaign = self._campaign  # alone: this handle would keep its own connection open
 
         def end(_term: Leadership) -> None:
-            self.withdraw(candidacy)
+            campaign.withdraw(candidacy)
 
         candidacy = self._candidacy(new_nonce(), about, on_lost=end, is_internal=True)
         return candidacy

@@ -1,5 +1,6 @@
 """The lock under trouble that only the core has to deal with."""
 
+import gc
 import os
 import signal
 import threading
@@ -207,6 +208,26 @@ def test_nothing_is_kept_of_locks_that_were_released(client: PluginLocator, *, f
     lock.close()
     eventually(lambda: not store.subscriptions._feeds, within=20)
     eventually(lambda: not store._active_claims, within=20)
+
+
+@both
+@pytest.mark.filterwarnings("ignore:a locator of the store:ResourceWarning")
+def test_a_lock_is_free_once_all_that_held_it_is_collected(
+    client: PluginLocator, tmp_path: Path, *, fair: bool
+) -> None:
+    other = Lock(client, "x")
+
+    def hold() -> None:
+        directory = str(tmp_path / "state")
+        settings = {"plugin.backend": "embedded", "plugin.embedded.directory": directory}
+        Lock(PluginLocator().startup(settings), "x", fair=fair).acquire().check()
+
+    def is_free() -> bool:
+        gc.collect()  # a thread may still have held what it has just run
+        return other.holder() is None
+
+    hold()
+    eventually(is_free)
 
 
 def test_threads_of_one_client_pass_a_lock_on(client: PluginLocator) -> None:
