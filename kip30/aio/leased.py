@@ -259,6 +259,7 @@ class CancelledOnLoss:
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0  # how many cancellations of the task were pending when the block began
         self._fired = False
+        self._due: asyncio.Handle | None = None
 
     async def __aenter__(self) -> Self:
         """Begin the block.
@@ -284,6 +285,8 @@ class CancelledOnLoss:
             LeadershipLostError: The block was cancelled because the leadership has ended.
         """
         self._leadership.forget(self._cancel)
+        if self._due is not None:
+            self._due.cancel()
         if not self._fired or self._task is None:
             return
         ours_alone = self._task.uncancel() <= self._cancelling
@@ -294,6 +297,11 @@ class CancelledOnLoss:
                 raise lost from error
 
     def _cancel(self) -> None:
-        if self._task is not None:
-            self._fired = True
-            self._task.cancel()
+        if self._task is None:
+            return
+        if asyncio.current_task() is self._task:
+            # A task that cancels itself is cancelled at its next await, even after the block.
+            self._due = asyncio.get_running_loop().call_soon(self._cancel)
+            return
+        self._fired = True
+        self._task.cancel()

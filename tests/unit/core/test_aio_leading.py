@@ -251,6 +251,30 @@ def test_lost_is_set_when_a_candidate_has_resigned_and_a_member_has_left(
     asyncio.run(main())
 
 
+def test_a_block_that_resigns_last_ends_without_a_cancellation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the event that says so arrives after the block; one that arrives before cancels it."""
+    monkeypatch.setattr(leased, "_end", lambda _: None)
+
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            election = locator.leader_election("s")
+
+            async def lead(then_seconds: float | None) -> None:
+                async with election.lead("a", ""):
+                    await election.resign("a")
+                    if then_seconds is not None:
+                        await asyncio.sleep(then_seconds)
+                await asyncio.sleep(0)
+
+            await lead(None)
+            with pytest.raises(LeadershipLostError):
+                await lead(PATIENCE * time_scale())
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("closed", ["handle", "locator"])
 def test_lost_is_set_when_the_handle_or_the_locator_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
