@@ -48,8 +48,7 @@ class Closing:
         ]
         for end in self._in_store:
             with suppress(ClosedError):  # the locator's close has ended it
-                async with self._bridge.turns as until:
-                    await self._bridge.shared(end, OutcomeUnknownError, until)
+                await self._bridge.shared(end, OutcomeUnknownError, is_answer=False)
 
 
 class AsyncHandle(Generic[H]):
@@ -71,8 +70,7 @@ class AsyncHandle(Generic[H]):
         awaiting task is cancelled. Without it, the end of the locator does the same.
 
         Raises:
-            UnavailableError, OutcomeUnknownError: The store has not confirmed it in time. Locally
-                it is closed.
+            OutcomeUnknownError: The store has not confirmed it in time. Locally it is closed.
         """
         if not self._bridge.closed:
             self._bridge.check()

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from contextvars import Context
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -183,21 +183,24 @@ class Bridge:
             raise self._late(late) from None
 
     async def shared(
-        self, source: Future[T], late: type[Kip30Error], until: float | None = None
+        self, source: Future[T], late: type[Kip30Error], *, is_answer: bool = True
     ) -> T:
         """Await *source*, which others may wait for too and which goes on in any case.
 
-        By the operation timeout, once this has a turn, or by *until* of a call that has one.
+        By the operation timeout, once this has a turn. If *is_answer*, the store has answered when
+        *source* is done.
 
         Raises:
             Kip30Error: Of the kind *late* if it was not done in time.
         """
-        if until is not None:
-            return await self._answered(source, late, until, shared=True)
-        async with self.turns as mine:
+        async with AsyncExitStack() as turn:
+            try:
+                until = await turn.enter_async_context(self.turns)
+            except UnavailableError:  # "nothing was sent" does not hold: *source* has begun
+                until = self._loop.time()
             was_done = source.done()
-            result = await self._answered(source, late, mine, shared=True)
-            if not was_done:
+            result = await self._answered(source, late, until, shared=True)
+            if is_answer and not was_done:
                 self.turns.answered()
             return result
 

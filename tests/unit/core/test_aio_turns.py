@@ -4,12 +4,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kip30 import Kip30Error, LifecycleError, UnavailableError
+from kip30 import Kip30Error, LifecycleError, OutcomeUnknownError, UnavailableError
 from kip30.aio import AsyncGroupMembership, AsyncPluginLocator
 from kip30.aio.turns import CallTurns, IterationLimit
 from kip30.aio.workers import Workers
@@ -286,7 +287,46 @@ async def _cancelled(call: Coroutine[Any, Any, object]) -> None:
 Give = Callable[[AsyncGroupMembership[str]], Coroutine[Any, Any, object]]
 
 
-@pytest.mark.parametrize("give", [lambda group: group.leave("m"), lambda group: group.close()])
+give_back = pytest.mark.parametrize(
+    "give", [lambda group: group.leave("m"), lambda group: group.close()], ids=["leave", "close"]
+)
+
+
+@give_back
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_a_call_that_gives_back_and_gets_no_turn_is_not_said_to_be_unsent(
+    tmp_path: Path, give: Give, *, confirmed: bool
+) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            group, others = locator.group_membership("g"), locator.group_membership("g")
+            member, gate = await group.join("m", ""), threading.Event()
+            left = group._handle._lifecycles["m"].left
+            assert locator._bridge is not None
+            turns = locator._bridge.turns
+            while turns._free:
+                await turns.__aenter__()
+            if not confirmed:
+                occupy(locator, gate)
+            giving = asyncio.create_task(give(group))
+            await until(lambda: turns._queue)
+            assert not member.is_valid()
+            if confirmed:
+                await until(lambda: all(map(Future.done, [left, *group._closing._in_store])))
+            turns._seconds = 0.0
+            turns._refuse_late()
+            if confirmed:
+                await giving
+            else:
+                with pytest.raises(OutcomeUnknownError):
+                    await giving
+            gate.set()
+            await until_empty(others)
+
+    asyncio.run(main())
+
+
+@give_back
 def test_a_cancelled_call_that_gives_back_takes_effect(tmp_path: Path, give: Give) -> None:
     """Locally before it is cancelled, also while all workers are busy; later in the store."""
 
