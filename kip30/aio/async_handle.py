@@ -31,7 +31,9 @@ class Closing:
         self._in_store: list[Future[None]] = []
 
     async def close(self) -> None:
-        """Close the handles, or wait for a close that has begun."""
+        """Close the handles, or wait for a close that has begun; do nothing in a forked child."""
+        if self._bridge.store.is_foreign():
+            return
         try:
             if not self._bridge.closed:
                 await self._close()
@@ -72,7 +74,7 @@ class AsyncHandle(Generic[H]):
         Raises:
             OutcomeUnknownError: The store has not confirmed it in time. Locally it is closed.
         """
-        if not self._bridge.closed:
+        if not (self._bridge.closed or self._bridge.store.is_foreign()):
             self._bridge.check()
             self._listeners.close()
         await self._closing.close()

@@ -75,6 +75,8 @@ class AsyncGrip(Generic[G]):
 
     async def release(self) -> None:
         """See `kip30.recipes.Grip.release`. It takes effect locally even if this is cancelled."""
+        if self._bridge.store.is_foreign():  # the parent still holds it
+            return
 
         def releasing() -> Future[None]:
             with acting_as(task_runner()):

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import assert_type
 
@@ -32,6 +33,7 @@ from kip30.aio import (
 from kip30.aio.workers import Workers
 from kip30.driver.clock import SystemClock
 from kip30.driver.records import Version, Write
+from kip30.recipes.aio import AsyncLock
 from kip30.runtime.dispatcher import Dispatcher
 from kip30_conformance.clients.fork_calls import in_forked_child
 from kip30_conformance.polling import eventually, time_scale
@@ -101,8 +103,15 @@ def test_a_forked_child_is_refused_and_ends_nothing(tmp_path: Path) -> None:
                 return repr(step_by_step(storage.get("k")))
 
             assert in_forked_child(in_child) == "LifecycleError"
-            assert in_forked_child(lambda: step_by_step(locator.close())) == "None"
+            lock = AsyncLock(locator, "x")
+            grip = await lock.acquire()
+            for close in (grip.release, grip.close, lock.close, storage.close, locator.close):
+                coroutine = close()
+                assert in_forked_child(partial(step_by_step, coroutine)) == "None"
+                coroutine.close()
             assert await storage.fetch("k") == "v"
+            grip.check()
+            assert await lock.try_acquire() is None
 
     asyncio.run(main())
 
