@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, suppress
 from contextvars import Context
@@ -212,6 +212,13 @@ class Bridge:
         """Call *function* in the loop soon; false if the loop is closed. Any thread may call."""
         return post(self._loop, function)
 
+    def call_in_loop(self, function: Callable[[], object]) -> None:
+        """Call *function* here if this is the loop; from another loop, as `post` does."""
+        if asyncio.get_running_loop() is self._loop:
+            function()
+        else:
+            self.post(function)
+
     def call_later(self, seconds: float, function: Callable[[], object]) -> asyncio.TimerHandle:
         """Call *function* in the loop after *seconds*."""
         return self._loop.call_later(seconds, function)
@@ -224,13 +231,21 @@ class Bridge:
         return task
 
     async def end_listening(self) -> None:
-        """Start no further call of a listener; cancel those in progress, except the caller's."""
+        """Start no further call of a listener; cancel those in progress, except the caller's.
+
+        Another loop does not wait for them: this one may have ended.
+        """
         self.closed = True
+        if asyncio.get_running_loop() is not self._loop:
+            self.post(self._cancel_listening)
+        elif running := self._cancel_listening():
+            await asyncio.wait(running, timeout=self._seconds)
+
+    def _cancel_listening(self) -> Collection[asyncio.Task[None]]:
         running = self._listening - {asyncio.current_task()}
         for task in running:
             task.cancel()
-        if running:
-            await asyncio.wait(running, timeout=self._seconds)
+        return running
 
     async def _ask(
         self,

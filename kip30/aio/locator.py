@@ -174,7 +174,7 @@ class AsyncPluginLocator:
             await ClosingThread(for_task(self._locator.close)).end()
         finally:
             for counterparts in list(bridge.counterparts):
-                counterparts.note_ends()
+                bridge.call_in_loop(counterparts.note_ends)
 
     def _session_listeners(self) -> Listeners:
         bridge = self._open()

@@ -41,6 +41,7 @@ from kip30_conformance.polling import eventually, time_scale
 from .loops import PATIENCE, faults_of, occupy, properties, threads, until
 
 MOST = 4
+LONG = 3600
 
 
 @contextlib.contextmanager
@@ -80,6 +81,42 @@ def test_another_loop_is_refused(tmp_path: Path) -> None:
             assert await storage.get("k") is None
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "stopped"])
+def test_a_locator_is_closed_in_another_loop_after_its_own_has_ended(
+    tmp_path: Path, *, closed: bool
+) -> None:
+    kept = list[object]()  # or asyncio would log that they are pending
+
+    async def main() -> AsyncPluginLocator:
+        locator = await AsyncPluginLocator(properties(tmp_path)).__aenter__()
+        election, heard = locator.leader_election("s"), asyncio.Event()
+
+        async def hear(_: object) -> None:
+            heard.set()
+            await asyncio.sleep(LONG)
+
+        async def lead() -> None:
+            async with election.lead("a", ""):
+                await asyncio.sleep(LONG)
+
+        kept.append(asyncio.create_task(lead()))
+        await locator.listener_registry().add_value_change_listener("k", hear)
+        await locator.storage().put("k", "v")
+        await heard.wait()
+        await until(lambda: election.leadership("a"))
+        return locator
+
+    loop = asyncio.new_event_loop()
+    locator = loop.run_until_complete(main())
+    kept += asyncio.all_tasks(loop)
+    if closed:
+        loop.close()
+    asyncio.run(locator.close())
+    with pytest.raises(ClosedError):
+        locator.storage()
+    loop.close()
 
 
 def test_loops_in_several_threads_have_a_locator_each(tmp_path: Path) -> None:
