@@ -35,6 +35,10 @@ _LONGEST_WAIT = 1.0  # a loop's timers are paused while the system is suspended
 class ElectionRequests(LeaderElection[T], LoopHandle):
     """The requests of a `kip30.LeaderElection`, without the waiting."""
 
+    def check(self) -> None:
+        """Raise unless this may be used here and now."""
+        self._check()
+
     def state(self) -> Future[Snapshot]:
         """Ask for the leader."""
         return self._state()
@@ -151,6 +155,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         self, candidate: str, timeout_seconds: float | None = None
     ) -> AsyncLeadership | None:
         """See `kip30.LeaderElection.wait_elected`. Any number may wait; none holds a thread."""
+        self._handle.check()
         clock = self._bridge.store.context.clock
         until = clock.now() + waiting_seconds(timeout_seconds)
         while True:

@@ -178,6 +178,10 @@ def test_use_before_and_after(tmp_path: Path) -> None:
                 assert await other.fetch("k") == "v"
             with pytest.raises(LifecycleError):
                 await other.fetch("k")
+            async with locator.leader_election("s") as closed:
+                await closed.nominate("c", "")
+            with pytest.raises(LifecycleError, match="handle is closed"):
+                await closed.wait_elected("c")
         await locator.close()
         for call in (
             storage.get("k"),
