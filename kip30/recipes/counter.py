@@ -55,7 +55,7 @@ class Counter:
         """
         self._key = counter_key(name)
         self._storage: Storage[Any] = locator.storage(JSON)
-        self._seconds = locator.context.operation_timeout_seconds
+        self._locator = locator
         # Held for each change, so that the threads of one client do not race each other.
         self._changing = threading.Lock()
         # The last number that this client saw, perhaps outdated; None if there was none. Under the
@@ -99,8 +99,10 @@ class Counter:
 
     def _change(self, following: Callable[[int], int | None]) -> int | None:
         """Replace the number by the result of *following*; if that is None, leave it."""
-        until = time.monotonic() + self._seconds
-        if not self._changing.acquire(timeout=self._seconds):
+        # First: no thread of a forked child releases what is held there.
+        seconds = self._locator.context.operation_timeout_seconds
+        until = time.monotonic() + seconds
+        if not self._changing.acquire(timeout=seconds):
             raise UnavailableError("other threads used the counter the whole time")
         try:
             return self._changed(following, until)

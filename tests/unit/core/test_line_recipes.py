@@ -508,6 +508,20 @@ def test_a_counter_finds_out_that_it_was_deleted(client: PluginLocator) -> None:
         counter.value()
 
 
+def test_a_counter_is_refused_in_a_child_forked_while_a_thread_changed_it(
+    client: PluginLocator,
+) -> None:
+    counter = Counter(client, "x")
+
+    def in_child() -> bool:
+        with pytest.raises(LifecycleError):
+            counter.add()
+        return True
+
+    with counter._changing:
+        assert _answer_of_child(in_child)
+
+
 @pytest.mark.parametrize("by", [1.0, "1", True, None])
 def test_a_counter_adds_whole_numbers(client: PluginLocator, by: int) -> None:
     with pytest.raises(UsageError):
@@ -540,8 +554,8 @@ def _answer_of_child(function: Callable[[], bool]) -> bool:
             os.write(write, b"1" if function() else b"0")
         finally:
             os._exit(0)
+    os.close(write)
     os.waitpid(child, 0)
     answer = os.read(read, 1)
     os.close(read)
-    os.close(write)
     return answer == b"1"
