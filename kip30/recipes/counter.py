@@ -145,6 +145,6 @@ class Counter:
         found = self._storage.get(self._key)
         if found is None:
             return None
-        if not isinstance(found.value, int):
+        if not isinstance(found.value, int) or isinstance(found.value, bool):
             raise StoreError(f"{self._key!r} holds {found.value!r:.60}, which is not a number")
         return Versioned(found.value, found.version)

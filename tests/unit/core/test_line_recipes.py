@@ -16,11 +16,11 @@ from kip30 import (
     ClosedError,
     GripLostError,
     InvalidNameError,
-    Kip30Error,
     LifecycleError,
     NotAcquiredError,
     OutcomeUnknownError,
     PluginLocator,
+    StoreError,
     UsageError,
 )
 from kip30.driver import records
@@ -503,9 +503,12 @@ def test_a_counter_finds_out_that_it_was_deleted(client: PluginLocator) -> None:
     counter.add(5)
     client.storage().delete(counter_key("x"))
     assert counter.add(2) == 2
-    client.storage().update(counter_key("x"), '"text"')
-    with pytest.raises(Kip30Error, match="not a number"):
-        counter.value()
+    for text in ('"text"', "true", "1.5"):
+        client.storage().update(counter_key("x"), text)
+        with pytest.raises(StoreError, match="not a number"):
+            counter.value()
+        with pytest.raises(StoreError, match="not a number"):
+            counter.add()
 
 
 def test_a_counter_is_refused_in_a_child_forked_while_a_thread_changed_it(
