@@ -121,7 +121,7 @@ class RoundRecord:
         try:
             parties, number = found.value["parties"], found.value["round"]
             return Round(int(parties), int(number), tuple(map(str, found.value["members"])))
-        except (LookupError, TypeError, ValueError) as error:
+        except (LookupError, OverflowError, TypeError, ValueError) as error:
             raise StoreError(f"{self._key!r} is not the record of a barrier") from error
 
 

@@ -487,6 +487,15 @@ def test_a_barrier_needs_a_number_of_parties(client: PluginLocator, parties: int
         Barrier(client, "x", parties)
 
 
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", '"x"', '{"parties":1e999,"round":0,"members":[]}', '{"parties":2}']
+)
+def test_a_record_that_is_none_of_a_barrier_is_refused(client: PluginLocator, text: str) -> None:
+    client.storage().put(f"{barrier_group('x')}/round", text)
+    with pytest.raises(StoreError, match="not the record of a barrier"):
+        Barrier(client, "x", 2).wait(0)
+
+
 def test_lost_answers_of_a_counter_add_once(open_client: OpenClient) -> None:
     client, other = open_client(), open_client()
     counter, theirs = Counter(client, "x"), Counter(other, "x")
