@@ -91,9 +91,14 @@ class _Json(Codec[Any]):
     @override
     def decode(self, data: bytes) -> Any:
         try:
-            return json.loads(data)
+            return json.loads(data, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             raise CodecError(f"stored bytes are not JSON ({error}): read with BYTES") from error
+
+
+def _refuse(constant: str) -> None:
+    """Refuse NaN and the infinities, which Python reads although they are not JSON."""
+    raise ValueError(f"{constant} is not a number of JSON")
 
 
 def _require(value: object, *kinds: type[object]) -> None:

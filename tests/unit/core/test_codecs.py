@@ -49,7 +49,15 @@ def test_a_value_of_another_type_is_refused(codec: Any, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "data"), [(STR, b"\xff"), (JSON, b"{"), (JSON, b"\xff"), (JSON, b"[" * 100_000)]
+    ("codec", "data"),
+    [
+        (STR, b"\xff"),
+        (JSON, b"{"),
+        (JSON, b"\xff"),
+        (JSON, b"[" * 100_000),
+        (JSON, b"NaN"),
+        (JSON, b'{"a":[-Infinity]}'),
+    ],
 )
 def test_foreign_bytes_are_refused(codec: Any, data: bytes) -> None:
     with pytest.raises(CodecError, match="BYTES"):
