@@ -313,6 +313,8 @@ def _create(file: Path) -> None:
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
         connection.executescript(_SCHEMA + _MARK)
         note(connection)
+        # Closing does that as well, but raises nothing if the disk is full.
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     _set_log_aside(file)
     draft.rename(file)
     _sync(file.parent)

@@ -1,5 +1,7 @@
 """Writing together: nothing lost, nothing half done, and a log that stays short."""
 
+import os
+import shutil
 import sqlite3
 import subprocess
 import threading
@@ -229,6 +231,28 @@ def test_a_disk_that_was_full_takes_writes_again_as_soon_as_it_has_space(
     for number in range(2000):
         put(backend, Key("", str(number % 40)), b"x" * 3_000)
     backend.close()
+
+
+def test_a_disk_that_fills_up_while_the_database_is_created_leaves_none_or_a_whole_one(
+    small_disk: Path, open_backend: Any
+) -> None:
+    filler = small_disk / "filler"
+    outcomes = set[str]()
+    for pages in range(0, 50, 2):
+        with filler.open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(b"x" * 4096)
+        os.truncate(filler, filler.stat().st_size - pages * 4096)
+        state = small_disk / "state"
+        try:
+            open_backend(directory=state).close()
+            outcomes.add("created")
+        except StoreError:
+            outcomes.add("refused")
+        filler.unlink()
+        open_backend(directory=state).close()
+        shutil.rmtree(state)
+    assert outcomes == {"created", "refused"}
 
 
 def test_checkpoints_while_others_write_lose_nothing(
