@@ -59,8 +59,8 @@ class Watches:
     def __init__(self, states: TargetStates) -> None:
         """Read from *states*."""
         self.states = states
-        # All watches by what they observe, and those that have received nothing yet. Both are
-        # changed under the lock.
+        # All watches by what they observe, and those that lack the present state: nothing was
+        # delivered to them yet, or their sinks raised. Both are changed under the lock.
         self._by_target: dict[Target, list[WatchHandle]] = {}
         self._undelivered: dict[WatchHandle, None] = {}  # keys alone, in the order of `add`
         # The state of each watched target as of `_seen`, but for those not read yet. Changed
@@ -108,7 +108,8 @@ class Watches:
     def deliver(self) -> None:
         """Read the changed targets and notify their watches.
 
-        If that fails half-way, the next call starts again; no watch is notified twice.
+        If that fails half-way, the next call starts again; no watch is notified twice. A sink that
+        raised gets the same state from the next call.
         """
         if self._by_target:
             self._deliver_changes()
@@ -135,8 +136,12 @@ class Watches:
         self._seen = news.rev
         with self._lock:
             self._undelivered = {
-                watch: None for watch in self._undelivered if watch.order == NOTHING_DELIVERED
+                watch: None for watch in self._undelivered if self._lacks_state(watch)
             }
+
+    def _lacks_state(self, watch: WatchHandle) -> bool:
+        state = self._delivered.get(watch.target)
+        return state is None or watch.order < state.order
 
     def _deliver_to(self, target: Target, state: Snapshot) -> None:
         with self._lock:
@@ -149,6 +154,9 @@ class Watches:
                 watch.deliver(state)
             except Exception:  # noqa: BLE001  the other watches get their states
                 _log.exception("a sink raised")
+                with self._lock:
+                    if not watch.is_closed:
+                        self._undelivered[watch] = None
 
     def _forget(self, watch: WatchHandle) -> None:
         with self._lock:

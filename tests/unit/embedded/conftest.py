@@ -6,17 +6,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
+from kip30 import PluginLocator
+from kip30.config import Written
 from kip30.driver import Context
 from kip30.driver.clock import SystemClock
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 from kip30_conformance.polling import time_scale
 from tests.unit.children import run_in_child
+from tests.unit.clients import Open as OpenClient
 
 CHILD = Path(__file__).with_name("child.py")
 
@@ -107,6 +110,17 @@ def open_backend(directory: Path) -> Iterator[Open]:
     yield opener
     for backend in opened:
         backend.close()
+
+
+@pytest.fixture
+def open_client(directory: Path) -> Iterator[OpenClient]:
+    store = {"plugin.backend": "embedded", "plugin.embedded.directory": str(directory)}
+    with ExitStack() as clients:
+
+        def open_one(**more: Written) -> PluginLocator:
+            return clients.enter_context(PluginLocator().startup({**store, **more}))
+
+        yield open_one
 
 
 @pytest.fixture
