@@ -16,11 +16,12 @@ import os
 import re
 import sqlite3
 import stat
-import time
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from kip30.driver.kit.thread_start import started
 from kip30.errors import StoreError
 from kip30_backends.embedded.connections import LockBackoff
 from kip30_backends.embedded.database import Database, Transaction
@@ -161,7 +162,6 @@ _FIRST_VERSION = 1
 _SMALLEST = 512
 _LONGEST_CHECK_SECONDS = 2.0
 """Forks wait for the check of a log, and not much longer (`fork_safety`)."""
-_STEPS = 10_000
 
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -375,15 +375,22 @@ def _check_log(file: Path, seconds: float) -> None:
     log = file.with_name(f"{file.name}-wal")
     if not (log.exists() and log.stat().st_size):
         return
-    until = time.monotonic() + seconds
     with held_off.lock, closing(_connected_to_read(file)) as connection:
-        connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+        # No progress handler: SQLite 3.40 does not call one for most of the time, and swallows what
+        # a signal handler raises in it.
+        limit = threading.Timer(seconds, connection.interrupt)
         try:
+            connection.execute("PRAGMA schema_version").fetchone()  # reads the log, by no check yet
+            started(limit)  # where the system has no thread to spare, the check has no limit
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode & 0xFF not in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
                 return
             found = str(error)
+        finally:
+            limit.cancel()
+            if limit.is_alive():
+                limit.join()  # before the connection is closed
     if found != "ok":
         raise StoreError(
             f"{file} and {log.name} beside it do not belong together, or are damaged: if a copy of"
@@ -431,7 +438,7 @@ def file_system(path: str, table: str) -> str:
     best, kind = "", ""
     for line in table.splitlines():
         place, found = _mount(line)
-        if _holds(place, path) and len(place) >= len(best):
+        if f"{path}/".startswith(f"{place.rstrip('/')}/") and len(place) >= len(best):
             best, kind = place, found
     return kind
 
@@ -441,7 +448,3 @@ def _mount(line: str) -> tuple[str, str]:
     fields = left.split(" ")
     place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4])
     return place, right.split(" ")[0]
-
-
-def _holds(place: str, path: str) -> bool:
-    return path == place or path.startswith(place.rstrip("/") + "/")

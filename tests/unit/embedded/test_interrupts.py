@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from kip30.driver.records import Claim, Condition, Kind, Target, Write
-from kip30.errors import UnavailableError
+from kip30.errors import StoreError, UnavailableError
 from kip30.names import Key
-from kip30_backends.embedded import EmbeddedBackend, fork_safety
+from kip30_backends.embedded import EmbeddedBackend, database_file, fork_safety
 from kip30_backends.embedded.database import QueueTurn, WriteQueue
 from kip30_backends.embedded.liveness_locks import held_off
 from kip30_conformance.polling import time_scale
@@ -337,6 +337,44 @@ def test_a_time_limit_of_the_program_is_no_error_of_the_store(open_backend: Any,
         except TimeoutError:
             raised += 1
     assert raised > 90
+
+
+@pytest.fixture
+def log_to_check(tmp_path: Path) -> Iterator[Path]:
+    """Return a database with a log, whose check takes some milliseconds and finds damage late."""
+    file = tmp_path / "kip30.db"
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        other.execute("CREATE TABLE rows (data)")
+        other.execute("BEGIN")
+        other.executemany("INSERT INTO rows VALUES (randomblob(200))", [()] * 20_000)
+        other.execute("COMMIT")
+        yield file
+
+
+def test_an_interrupt_during_the_check_of_a_log_is_raised(log_to_check: Path) -> None:
+    def check() -> None:
+        for _ in range(50):
+            database_file._check_log(log_to_check, 60)
+
+    for _ in range(20):
+        with pytest.raises(Interrupted), time_limit(CHANCE.uniform(0.001, 0.02)):
+            check()
+
+
+def test_the_check_of_a_log_ends_in_time(log_to_check: Path, eventually: Any) -> None:
+    with log_to_check.open("r+b") as file:
+        file.truncate(log_to_check.stat().st_size - 4096)
+    with pytest.raises(StoreError, match="do not belong together, or are damaged"):
+        database_file._check_log(log_to_check, 60)
+
+    def has_ended_before_the_damage() -> bool:
+        with suppress(StoreError):
+            database_file._check_log(log_to_check, 0.0001)
+            return True
+        return False
+
+    eventually(has_ended_before_the_damage)
 
 
 def test_a_transaction_that_could_not_be_ended_is_ended_by_the_next_write(
