@@ -91,7 +91,8 @@ class _Json(Codec[Any]):
     @override
     def decode(self, data: bytes) -> Any:
         try:
-            return json.loads(data, parse_constant=_refuse)
+            text = data.decode(json.detect_encoding(data), "surrogatepass")
+            return _DECODER.decode(text)
         except (ValueError, RecursionError) as error:
             raise CodecError(f"stored bytes are not JSON ({error}): read with BYTES") from error
 
@@ -99,6 +100,10 @@ class _Json(Codec[Any]):
 def _refuse(constant: str) -> None:
     """Refuse NaN and the infinities, which Python reads although they are not JSON."""
     raise ValueError(f"{constant} is not a number of JSON")
+
+
+# `json.loads` makes one for each value if it is to refuse a constant.
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _require(value: object, *kinds: type[object]) -> None:
