@@ -111,6 +111,11 @@ class StorageRegister(Register):
         return lambda state: max(by_value(state), needed.get(_stored(state).version, 0))
 
     @override
+    def _normalized(self, row: Operation, met: Container[Value]) -> Operation:
+        # A fetch that returned None compares with no value, and may have found a stored null.
+        return row if self.written(row) is None else super()._normalized(row, met)
+
+    @override
     def held(self, state: State) -> Value:
         return _stored(state).value
 

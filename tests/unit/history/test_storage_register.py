@@ -165,6 +165,12 @@ HISTORIES = {
         [done("put", None, version=V1), done("get", version=V1)], OK,
     ),
     "a stored null is there": ([done("put", None, version=V1), ABSENT], VIOLATION),
+    "a null of a lost write is fetched as None": (
+        [put("a", 1), lost("update", None), done("fetch")], OK,
+    ),
+    "a null of a lost write was fetched, and is there": (
+        [put("a", 1), lost("update", None), done("fetch"), put("b", 3)], VIOLATION,
+    ),
     "a fetch of None with a value stored": ([put("a", 1), done("fetch")], VIOLATION),
     "an empty value is not absence": ([put("", 1), ABSENT], VIOLATION),
 }  # fmt: skip
