@@ -73,8 +73,17 @@ class ListenersAreRight(Promise):
 
     @override
     def settled(self) -> None:
+        self._expect_events()
         for program in self.world.programs:
             self._compare(program)
+
+    def _expect_events(self) -> None:
+        """Judge that each listener was called: until then there is nothing to compare."""
+        for program in self.world.programs:
+            for scope, seen in ((SERVICE, program.leader), (GROUP, program.members)):
+                if seen is ...:
+                    name = program.process.name
+                    self.world.fail(self.id, f"{name} was never notified of {scope!r}")
 
     def _compare(self, program: ClientProgram) -> None:
         leader, members = self._leader(), self._members()

@@ -102,7 +102,8 @@ class ListenersFollow(ListenersAreRight):
 
     @override
     def settled(self) -> None:
-        """Judge nothing: a difference that lasts was seen before the end."""
+        """Judge only that all were notified: a difference that lasts was seen before the end."""
+        self._expect_events()
 
     @override
     def _has_just_changed(self, scope: str) -> bool:

@@ -139,7 +139,10 @@ class NothingComesBack(Promise):
 
 
 class CallsHaveAnOrder(Promise):
-    """D09: one order explains the answers to all calls; no fence was accepted too late."""
+    """D09: one order explains the answers to all calls; no fence was accepted too late.
+
+    Calls of which no order is known, or none of which has written anything, show nothing.
+    """
 
     id = "D09"
 
@@ -147,8 +150,11 @@ class CallsHaveAnOrder(Promise):
     def settled(self) -> None:
         history, excused = self.world.history, self.world.excused
         terms = [term for term in history.terms if check_fence(term) not in excused]
-        report = check(history.recorder.rows(), StorageRegister(terms=terms))
-        if report.verdict is Verdict.VIOLATION:
+        rows = history.recorder.rows()
+        if not any(row.acknowledged and row.op != "get" for row in rows):
+            self.broken(f"no write was acknowledged: {len(rows)} calls show nothing")
+        report = check(rows, StorageRegister(terms=terms))
+        if report.verdict is not Verdict.OK:
             self.broken(str(report))
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from kip30 import storage
+from kip30 import GroupMembership, storage
 from kip30.config import CommonSettings
 from kip30.coordinator import member_guards
 from kip30.coordinator.decisions import leader, member_facts
@@ -200,6 +200,17 @@ def _a_lost_write_counts_as_refused(_: Any) -> Any:
     return write
 
 
+def _no_write_is_sent(_: Any) -> Any:
+    def write(_driver: Any, _write: Any, _wait: Any) -> Any:
+        raise UnavailableError("no answer")
+
+    return write
+
+
+def _listeners_are_not_called(_: Any) -> Any:
+    return lambda _group, _listener, **_how: None
+
+
 def _a_lost_write_is_found_in_any_newer_record(_: Any) -> Any:
     def write(driver: Any, write: Any, wait: Any) -> Any:
         try:
@@ -361,6 +372,8 @@ BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
         "write_and_settle",
         _a_lost_write_counts_as_refused,
     ),
+    "no write is sent": (storage, "write_and_settle", _no_write_is_sent),
+    "listeners are not called": (GroupMembership, "add_listener", _listeners_are_not_called),
     "a lost write is found in any newer record": (
         storage,
         "write_and_settle",

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from weakref import ref
@@ -12,8 +13,9 @@ from weakref import ref
 import psutil
 import pytest
 
+from kip30.history.linearizability import check
 from kip30_conformance.process_resources import expect_no_more_than, resources_held
-from kip30_conformance.simulation import simulate
+from kip30_conformance.simulation import safety_promises, simulate
 from kip30_conformance.simulation.plan import (
     LEADER,
     RunFault,
@@ -127,6 +129,14 @@ def test_d16_a_planted_bug_is_found(bug: str) -> None:
 @pytest.mark.parametrize("bug", BUGS)
 def test_d16_a_planted_bug_is_found_from_any_seed(bug: str, seed: int) -> None:
     assert first_broken(bug, seed)
+
+
+@pytest.mark.case("D16")
+def test_d16_calls_that_cannot_be_judged_are_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safety_promises, "check", partial(check, budget=0))
+    (failure,) = run(expand(1))
+    assert failure.promise == "D09"
+    assert "undecided" in failure.text
 
 
 @pytest.mark.large
