@@ -54,8 +54,8 @@ def longest(record: StormRecord) -> Mapping[str, float]:
 
 
 def progress(record: StormRecord) -> Finding:
-    """Judge I9 by the acknowledged calls in the well part of every calm."""
-    calms = [window for window in record.windows if window.until > window.well_from]
+    """Judge I9 by the acknowledged calls in the well part of every calm that was not cut short."""
+    calms = record.whole_calms()
     acknowledged = _Acknowledged(record)
     still = [
         f"{who}: nothing acknowledged in {window.until - window.well_from:.1f} s, "

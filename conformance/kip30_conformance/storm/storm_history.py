@@ -111,6 +111,10 @@ class StormRecord:
         for process, rows in self.journals.items():
             yield from ((process, row) for row in rows if row["what"] == what)
 
+    def whole_calms(self) -> list[Window]:
+        """Return the windows whose calm lasted as long as required: a shorter one shows nothing."""
+        return [one for one in self.windows if one.until >= one.well_from + self.timing.look]
+
     def last_processes(self) -> list[str]:
         """Return the last process of every client."""
         last = {client_of(process): process for process in sorted(self.journals, key=_age)}

@@ -47,9 +47,7 @@ def work_goes_on(record: StormRecord) -> Finding:
 
     An item must be worked on at some moment of that part: by `Timing.calm` after the fault.
     """
-    calms = (
-        [window for window in record.windows if _is_whole(window, record)] if record.work else []
-    )
+    calms = record.whole_calms() if record.work else []
     still = [
         f"item {item} was not worked on for {window.until - window.well_from:.1f} s, "
         f"{window.well_from - window.end:.1f} s after {[fault.kind for fault in window.faults]}"
@@ -64,10 +62,6 @@ def work_goes_on(record: StormRecord) -> Finding:
         f"{len(calms)} calms; {_recovery(record, calms)}",
         "" if calms else "there was no work in a calm",
     )
-
-
-def _is_whole(window: Window, record: StormRecord) -> bool:
-    return window.until >= window.end + record.timing.calm
 
 
 def _worked_on(record: StormRecord, window: Window) -> set[int]:

@@ -98,6 +98,12 @@ def test_a_client_that_stands_still() -> None:
     assert "c1: nothing" in progress(acknowledged("c0.1 w", at=16)).violations[0]
 
 
+def test_progress_in_a_calm_that_was_cut_short_is_not_judged() -> None:
+    short = window()._replace(until=15.0 + Timing().look / 2)
+    found = progress(replace(acknowledged("c0.1 w", at=16), windows=[short]))
+    assert (found.violations, found.missing) == ([], "there was no calm")
+
+
 def test_progress_that_comes_too_late() -> None:
     assert len(progress(acknowledged("c0.1 w", "c1.2 w", at=20)).violations) == 3
 
