@@ -1,7 +1,8 @@
 """The faults of a run on another store than the model, as far as its backend offers them."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import cast
 
 from typing_extensions import override
 
@@ -40,24 +41,30 @@ class StoreFaults(Faults):
 
     @override
     def _evict(self, program: ClientProgram) -> None:
-        if self.reader is not None:
-            process, backend = self.reader
-            self._strike(process, backend, "delete_member", GROUP, program.member_id)
+        if self.reader is None:
+            return
+        process, backend = self.reader
+        delete = _fault(backend, "delete_member")
+        if delete is not None:
+            self._strike(process, partial(delete, GROUP, program.member_id))
 
     @override
     def _expire(self, program: ClientProgram) -> None:
         backend, known, term = program.backend(), program.lease(), program.term()
-        if backend is None or known is None or program.process.is_dead:
-            return
+        expire = _fault(backend, "expire_session")
+        if expire is None or known is None or program.process.is_dead:
+            return  # what has not happened excuses no term
         self._ended.append(known[1])
         if term is not None:
             self.excused.add(check_fence(term))
-        self._strike(program.process, backend, "expire_session")
+        self._strike(program.process, expire)
 
-    def _strike(
-        self, process: SimulatedProcess, backend: Backend, name: str, *arguments: Any
-    ) -> None:
-        """Call the method *name* of the backend's faults on a thread, which may wait for locks."""
-        method = getattr(getattr(backend, "faults", None), name, None)
-        if callable(method):
-            simulation().spawn(process, "fault", lambda: method(*arguments))
+    def _strike(self, process: SimulatedProcess, fault: Callable[[], object]) -> None:
+        """Call *fault* on a thread, which may wait for locks."""
+        simulation().spawn(process, "fault", fault)
+
+
+def _fault(backend: Backend | None, name: str) -> Callable[..., object] | None:
+    """Return the method *name* of the backend's faults; None if it has none."""
+    method = getattr(getattr(backend, "faults", None), name, None)
+    return cast("Callable[..., object]", method) if callable(method) else None

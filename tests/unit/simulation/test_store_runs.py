@@ -1,6 +1,7 @@
 """Runs on the guide's example stores behind a bad network: right drivers break no promise."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from importlib import import_module
 from itertools import count
@@ -21,7 +22,7 @@ from kip30_conformance.simulation.store_schedule import StoreSchedule
 from kip30_conformance.simulation.unreliable import named
 
 from .virtual_line import in_virtual_time
-from .wrong_drivers import MISTAKES
+from .wrong_drivers import MISTAKES, TakesFromLeaders
 
 pytestmark = pytest.mark.medium
 
@@ -100,6 +101,27 @@ def test_a_mistake_of_a_driver_is_convicted_from_other_seeds(
 ) -> None:
     _, failures = _first_broken(backend, seed)
     assert failures[0].promise == MISTAKES[backend]
+
+
+class WithoutFaults(TakesFromLeaders):
+    """Offers no way to end a session, as the backend of another author may."""
+
+    @override
+    def __init__(self, context: Context, settings: ToySettings) -> None:
+        super().__init__(context, settings)
+        del self.faults
+
+
+def test_a_fault_that_the_store_does_not_offer_excuses_no_term() -> None:
+    """Every process is struck before it leads."""
+    promises = Counter[str]()
+    with named(WithoutFaults) as name:
+        for plan in _plans(1, 12):
+            numbers = range(len(plan.rates))
+            expired = [RunFault(RunFaultKind.EXPIRE, 4.0, 0.5, number) for number in numbers]
+            failures = StoreSchedule(_store(name), plan.with_faults(expired)).run()
+            promises[failures[0].promise if failures else "kept"] += 1
+    assert promises["D02"] >= 10, promises
 
 
 def test_a_store_that_never_ends_a_session_is_convicted_by_a_kill() -> None:
