@@ -30,12 +30,16 @@ def no_leak(record: StormRecord) -> Finding:
     ]
     judged = sum(len(rows) >= _MIN_SAMPLES for rows in lives.values())
     unclosed = len(record.names) - closed
+    unseen = {
+        f"{unclosed} clients did not close": bool(unclosed or not closed),
+        "no process was watched for long enough": not judged,
+    }
     return Finding(
         "I10",
         "nothing is left after closing, and nothing grows without bound",
         [*left, *grown],
         f"{closed} processes closed, {judged} watched while they ran; {peaks(record)}",
-        f"{unclosed} clients did not close" if unclosed or not closed else "",
+        "; ".join(reason for reason, holds in unseen.items() if holds),
     )
 
 

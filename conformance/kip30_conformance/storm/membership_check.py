@@ -19,15 +19,18 @@ def true_membership(record: StormRecord) -> Finding:
         if row["seen"] != everyone
     ]
     left = any(row["removed"] for _, row in record.rows("members event"))
+    read = {window for *_, window in reads}
+    unread = sum(window not in read for window in record.whole_calms())
     unseen = {
         "the group was never read in a calm": not reads,
+        f"the group was not read in {unread} calms": bool(reads and unread),
         "no member ever left the group": not left,
     }
     return Finding(
         "I6",
         "in every calm the members are all live clients and no others",
         wrong[:_SHOWN],
-        f"{len(reads)} reads in {len({window for *_, window in reads})} calms",
+        f"{len(reads)} reads in {len(read)} calms",
         "; ".join(reason for reason, holds in unseen.items() if holds),
     )
 

@@ -48,6 +48,13 @@ def test_membership_that_was_not_read_proves_nothing() -> None:
     assert true_membership(noted()).conclusion is Conclusion.NO_EVIDENCE
 
 
+def test_a_calm_in_which_no_client_read_the_group_proves_nothing() -> None:
+    """After some fault all reads fail."""
+    later = window()._replace(begin=20.0, end=22.0, well_from=25.0, until=30.0)
+    found = true_membership(replace(noted(seen(16, 17, *NAMES)), windows=[window(), later]))
+    assert (found.violations, found.missing) == ([], "the group was not read in 1 calms")
+
+
 def test_a_group_that_no_member_left_proves_nothing() -> None:
     everyone = row("members event", now=[*NAMES], added=[*NAMES], removed=[])
     reads = [everyone, seen(16, 17, *NAMES)]
@@ -116,6 +123,11 @@ def held(threads: list[int], *, left: str = "") -> StormRecord:
 
 def test_no_leak() -> None:
     assert no_leak(held([20, 30] * 10)).conclusion is Conclusion.OK
+
+
+def test_processes_that_were_not_watched_prove_nothing() -> None:
+    found = no_leak(held([20] * 8))
+    assert (found.violations, found.missing) == ([], "no process was watched for long enough")
 
 
 def test_a_leak_after_closing() -> None:
