@@ -41,8 +41,11 @@ def rising_epochs(record: StormRecord) -> Finding:
 
 
 def fenced_writes(record: StormRecord) -> Finding:
-    """Judge I5 by the acknowledged writes of the fenced key, in the order of their versions."""
-    accepted = sorted(_accepted(record))
+    """Judge I5 by the writes of the fenced key that were acknowledged or read, by their versions.
+
+    One without an answer was accepted, too, if a read shows it.
+    """
+    accepted = sorted(set(_accepted(record)))
     refused = sum(
         row.key == FENCED_KEY and row.result == "FencedError" for row in record.operations
     )
@@ -97,8 +100,10 @@ def _reads(record: StormRecord) -> Iterator[tuple[float, float, int]]:
 
 def _accepted(record: StormRecord) -> Iterator[tuple[Version, int]]:
     for row in record.operations:
-        if row.key == FENCED_KEY and row.acknowledged and row.version and row.op == "update":
-            yield row.version, int(row.args[-1].split()[0])
+        if row.key == FENCED_KEY and row.acknowledged and row.version is not None:
+            value: str = row.args[-1] if row.args else row.result
+            if epoch := int(value.split(maxsplit=1)[0]):  # the first value has none
+                yield row.version, epoch
 
 
 def _named(term: Term) -> str:

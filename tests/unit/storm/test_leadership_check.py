@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
+from kip30.driver.records import Version
+from kip30.history.operations import Operation, Outcome
 from kip30_conformance.storm.finding import Conclusion
 from kip30_conformance.storm.leadership_check import fenced_writes, one_holder, rising_epochs
 from kip30_conformance.storm.names import FENCED_KEY
 from kip30_conformance.storm.storm_history import InjectedFault, StormRecord, Term, Window
 from kip30_conformance.storm.timing import Timing
 
-from .records import fenced, record, refusal, row
+from .records import fenced, record, refusal, row, write
 
 
 def read(called: float, at: float, epoch: int) -> dict[str, Any]:
@@ -154,3 +156,25 @@ def test_a_fence_that_let_an_old_epoch_through() -> None:
 def test_a_fence_that_refused_no_write_proves_nothing() -> None:
     found = fenced_writes(record(operations=[fenced(1, 1)]))
     assert (found.conclusion, found.missing) == (Conclusion.NO_EVIDENCE, "none was refused")
+def test_a_lost_write_of_an_old_epoch_that_a_read_shows() -> None:
+    lost = write(FENCED_KEY, "1 c0.1 fenced late", None)
+    shown = Operation(
+        key=FENCED_KEY,
+        process="storm",
+        op="get",
+        called_ns=9 * 10**9,
+        returned_ns=10 * 10**9,
+        outcome=Outcome.OK,
+        result="1 c0.1 fenced late",
+        version=Version(2),
+    )
+    operations = [fenced(3, 1), lost, shown, refusal(FENCED_KEY, "FencedError")]
+    (broken,) = fenced_writes(record(operations=operations)).violations
+    assert broken == "epoch 1 accepted after 3: version 2 after 1"
+
+
+def test_the_first_value_is_no_fenced_write() -> None:
+    first = write(FENCED_KEY, "0 first", 1, op="put")
+    assert "no fenced write was accepted" in fenced_writes(record(operations=[first])).missing
+
+
