@@ -55,10 +55,14 @@ class CallTimer(Closeable):
             outcome = outcome_of(error).value
         except Exception as error:  # noqa: BLE001  kip30 must not raise it: it is a finding
             outcome = "broken"
-            self._journal.write("broken", kind=kind, text="".join(_lines(error)))
+            self.record_broken(kind, error)
         finally:
             del self._running[token]
             self._take_down(kind, outcome, started, limit)
+
+    def record_broken(self, kind: str, error: BaseException) -> None:
+        """Record an error that is not one of kip30's, which has ended a call or a thread."""
+        self._journal.write("broken", kind=kind, text="".join(_lines(error)))
 
     @override
     def close(self) -> None:

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +100,8 @@ class Client:
         )
 
     def _expire(self) -> None:
-        with suppress(Kip30Error):
-            if self._participant is not None:
-                self._participant.expire()
+        if self._participant is not None:
+            self._participant.expire()
 
     def _guarded(self, kind: str, work: Any) -> None:
         with self._calls.call(kind):
@@ -125,6 +123,12 @@ class Client:
         return ""
 
     def _report(self) -> None:
+        try:
+            self._report_repeatedly()
+        except Exception as error:  # noqa: BLE001  nothing is measured from now on
+            self._calls.record_broken("report", error)
+
+    def _report_repeatedly(self) -> None:
         this = psutil.Process()
         has_begun = False
         while not self._over.wait(_REPORT_SECONDS):

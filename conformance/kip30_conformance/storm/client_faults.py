@@ -50,14 +50,22 @@ class ClientStopped(_ClientFault):
 class Expired(_ClientFault):
     """The session of a client is ended in the store; its journal shows whether it was."""
 
+    _before = 0
+
     @override
     def begin(self) -> None:
         self.target = self.client.process
+        self._before = self._count()
         self.client.tell("expire")
 
     @override
     def end(self) -> None:
-        rows = self.client.journal()
-        if any(row["what"] == "expired" for row in rows):
+        if self._count() > self._before:
+            rows = self.client.journal()
             lost = sum(row["what"] == "session lost" for row in rows)
             self.evidence = f"expired, {lost} sessions lost so far"
+
+    def _count(self) -> int:
+        """Return how often the store has acknowledged the end of a session of this process."""
+        rows = self.client.journal()
+        return sum(row["what"] == "expired" and not row["error"] for row in rows)

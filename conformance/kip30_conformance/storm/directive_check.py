@@ -1,5 +1,6 @@
 """I15 to I17: pauses, step-downs and hand-overs, and the terms of the service that has them."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
@@ -88,6 +89,7 @@ def step_downs_are_obeyed(record: StormRecord) -> Finding:
     done = [one for one in directives if one.action == "step-down" and one.is_done()]
     numbers = [(one.called, one.returned, one.row["record"]) for one in directives if one.is_done()]
     disobeyed = [complaint for one in done for complaint in _disobeyed(one, record)]
+    disobeyed += _overwritten(directives)
     final = record.final
     if directives and final is not None and final.directed_leader is None:
         disobeyed.append("no candidate leads at the end, although all directives are withdrawn")
@@ -142,6 +144,18 @@ def _allows(directive: Directive, term: Term, record: StormRecord) -> bool:
         led: int | None = row["led_epoch"]
         return term.epoch == led
     return term.first <= directive.settled + record.timing.session + HOLD_SECONDS
+
+
+def _overwritten(directives: Sequence[Directive]) -> Iterator[str]:
+    """Yield each record that two pauses have written: the first one is lost. A pause always writes.
+
+    A resumption and a step-down may find nothing to change, and return the record of another one.
+    """
+    paused = [one for one in directives if one.action == "pause" and one.is_done()]
+    written = Counter(one.row["record"] for one in paused)
+    for number, times in sorted(written.items()):
+        if times > 1:
+            yield f"record {number} was written by {times} pauses"
 
 
 def _disobeyed(directive: Directive, record: StormRecord) -> Iterator[str]:

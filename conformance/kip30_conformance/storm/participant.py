@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kip30 import Kip30Error
 from kip30_conformance.storm.believed_terms import Validity
 from kip30_conformance.storm.client_roles import Candidate, Membership
 from kip30_conformance.storm.listening import Listening
@@ -100,15 +101,26 @@ class Participant:
         return self._unended(list(self._threads), seconds)
 
     def expire(self) -> None:
-        """End the session in the store."""
+        """End the session in the store. Without an answer it may have ended all the same."""
         backend: Any = self._context.locator.backend
-        called = time.monotonic()
-        backend.faults.expire_session()
+        called, failure = time.monotonic(), ""
+        try:
+            backend.faults.expire_session()
+        except Kip30Error as error:
+            failure = type(error).__name__
         observe_seconds = backend.limits.observe_seconds
-        self._context.journal.write("expired", called=called, observe_seconds=observe_seconds)
+        self._context.journal.write(
+            "expired", called=called, observe_seconds=observe_seconds, error=failure
+        )
 
     def _start(self, name: str, run: Callable[[], None]) -> None:
-        thread = threading.Thread(target=run, name=f"storm {name}", daemon=True)
+        def recorded() -> None:
+            try:
+                run()
+            except Exception as error:  # noqa: BLE001  what it would have seen is missing now
+                self._context.calls.record_broken(name, error)
+
+        thread = threading.Thread(target=recorded, name=f"storm {name}", daemon=True)
         self._threads[name] = thread
         thread.start()
 

@@ -56,9 +56,20 @@ def _could_not_know(period: ValidPeriod, later: ValidPeriod, record: StormRecord
     return any(
         process == period.process
         and period.first < row["called"] <= later.first
-        and period.last <= row["at"] + _allowance(row, period, record)
+        and period.last <= _ended_by(row, record) + _allowance(row, period, record)
         for process, row in record.rows("expired")
     )
+
+
+def _ended_by(row: Row, record: StormRecord) -> float:
+    """Return the moment by which the store has done a deletion, if ever.
+
+    One without an answer may wait for the end of the faults that have kept the answer back.
+    """
+    at: float = row["at"]
+    if row["error"]:
+        return max([at, *(one.end for one in record.windows if one.begin <= at <= one.end)])
+    return at
 
 
 def _allowance(row: Row, period: ValidPeriod, record: StormRecord) -> float:

@@ -149,6 +149,13 @@ def test_a_record_that_was_overwritten() -> None:
     assert broken == "record 6 read at 12.000 although 7 had been read before"
 
 
+def test_two_pauses_that_wrote_one_record() -> None:
+    rows = (pause(7, 10.0), pause(7, 10.5), directive(1, "resume", 12.0, record=7))
+    assert judged(step_downs_are_obeyed, [], *rows).violations == [
+        "record 7 was written by 2 pauses"
+    ]
+
+
 def test_no_candidate_leads_at_the_end() -> None:
     (broken,) = judged(step_downs_are_obeyed, [], done(1, 10.0, 1), final=final()).violations
     assert broken.startswith("no candidate leads at the end")

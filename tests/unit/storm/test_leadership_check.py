@@ -52,16 +52,17 @@ LOOK_UP = Timing().look_up
 OPERATION = Timing().operation
 
 
-def ended_ahead(
+def ended_ahead(  # noqa: PLR0913  one for each of its times
     last: float,
     *,
     called: float = 4.9,
     observe_seconds: float = 0.5,
     first: float = 0.0,
     windows: Sequence[Window] = (),
+    error: str = "",
 ) -> StormRecord:
     """The first term is ended in the store at the second 5, and the next one begins right then."""
-    ended = row("expired", 5.0, called=called, observe_seconds=observe_seconds)
+    ended = row("expired", 5.0, called=called, observe_seconds=observe_seconds, error=error)
     terms = [Term(1, first, last, "c0.1"), Term(2, 5.0, 5.1, "c1.1")]
     return record(terms=terms, journals={"c0.1": [ended], "c1.1": []}, windows=windows)
 
@@ -73,14 +74,26 @@ def disturbed(kind: str, late: float = OPERATION - 0.1) -> StormRecord:
     return ended_ahead(5.5 + late, windows=[window])
 
 
+def unanswered(last: float, *, error: str = "OutcomeUnknownError") -> StormRecord:
+    """The store may do the deletion when its servers run again, at the second 8."""
+    struck = InjectedFault("all stopped", "node 0", 4.0, "seen")
+    return ended_ahead(last, windows=[Window(4.0, 8.0, 12.0, 15.0, (struck,))], error=error)
+
+
 @pytest.mark.parametrize(
     "excused",
     [
+        unanswered(8.5 + OPERATION - 0.1),
         ended_ahead(5.5 + LOOK_UP - 0.1),
         ended_ahead(5.0 + LOOK_UP - 0.1, observe_seconds=0.0),
         disturbed("link slow"),
     ],
-    ids=["as observers", "as those of a store that notifies at once", "while a link was slow"],
+    ids=[
+        "as servers that had stopped",
+        "as observers",
+        "as those of a store that notifies at once",
+        "while a link was slow",
+    ],
 )
 def test_an_end_ahead_of_time_is_seen_as_late_as_observers_see_it(excused: StormRecord) -> None:
     assert one_holder(excused).conclusion is Conclusion.OK
@@ -90,6 +103,8 @@ def test_an_end_ahead_of_time_is_seen_as_late_as_observers_see_it(excused: Storm
     "late",
     [
         ended_ahead(5.5 + LOOK_UP + 0.1),
+        unanswered(8.5 + OPERATION + 0.1),
+        unanswered(8.5 + OPERATION - 0.1, error=""),
         disturbed("session expired", LOOK_UP + 0.1),  # the look-up is scaled by the machine
         ended_ahead(6.0 + LOOK_UP + 0.1, observe_seconds=60.0),
         ended_ahead(5.0 + LOOK_UP + 0.1, observe_seconds=0.0),
@@ -98,6 +113,8 @@ def test_an_end_ahead_of_time_is_seen_as_late_as_observers_see_it(excused: Storm
     ],
     ids=[
         "later than observers",
+        "later than servers that had stopped",
+        "although it was acknowledged",
         "without another fault",
         "later than any store may declare",
         "later than those of a store that notifies at once",
@@ -153,9 +170,6 @@ def test_a_fence_that_let_an_old_epoch_through() -> None:
     assert len(fenced_writes(record(operations=operations)).violations) == 1
 
 
-def test_a_fence_that_refused_no_write_proves_nothing() -> None:
-    found = fenced_writes(record(operations=[fenced(1, 1)]))
-    assert (found.conclusion, found.missing) == (Conclusion.NO_EVIDENCE, "none was refused")
 def test_a_lost_write_of_an_old_epoch_that_a_read_shows() -> None:
     lost = write(FENCED_KEY, "1 c0.1 fenced late", None)
     shown = Operation(
@@ -178,3 +192,6 @@ def test_the_first_value_is_no_fenced_write() -> None:
     assert "no fenced write was accepted" in fenced_writes(record(operations=[first])).missing
 
 
+def test_a_fence_that_refused_no_write_proves_nothing() -> None:
+    found = fenced_writes(record(operations=[fenced(1, 1)]))
+    assert (found.conclusion, found.missing) == (Conclusion.NO_EVIDENCE, "none was refused")

@@ -88,7 +88,7 @@ def ended_ahead(
     last: float, *, called: float = 4.9, first: float = 0.0, begins: float = ENDED_AT + 0.01
 ) -> StormRecord:
     """The first member's session is ended in the store, and the next one begins right then."""
-    ended = row("expired", ENDED_AT, called=called, observe_seconds=0.0)
+    ended = row("expired", ENDED_AT, called=called, observe_seconds=0.0, error="")
     work = [
         WorkInterval(1, BOOT_AHEAD + first, BOOT_AHEAD + last, "c0.1-0-a"),
         WorkInterval(1, BOOT_AHEAD + begins, BOOT_AHEAD + 9.0, "c1.1-0-b"),
