@@ -52,8 +52,9 @@ def scaled_by(factor: float) -> Generator[None]:
 def eventually(probe: Callable[[], T | None], *, within: float = 10.0, what: str = "") -> T:
     """Return the first true result of *probe*, called repeatedly for *within* seconds.
 
-    A probe that raises UnavailableError is called again: on a busy machine a store may not answer
-    in time, and proves nothing by that.
+    It is called once more after that time: this process may have stood still until then. One that
+    raises UnavailableError is called again: on a busy machine a store may not answer in time, and
+    proves nothing by that.
 
     Raises:
         AssertionError: It never was true. The message has the last result, and the last log record
@@ -61,11 +62,13 @@ def eventually(probe: Callable[[], T | None], *, within: float = 10.0, what: str
     """
     until = time.monotonic() + within * time_scale()
     with _listening_to_log() as log:
-        while not (answer := _answer(probe)):
-            if time.monotonic() > until:
+        while True:
+            is_over = time.monotonic() > until
+            if answer := _answer(probe):
+                return answer
+            if is_over:
                 raise AssertionError(f"not within {within:g} s: {what or probe}: {answer!r}{log}")
             time.sleep(_PAUSE)
-    return answer
 
 
 class _NoAnswer:
@@ -129,12 +132,14 @@ def is_readable(descriptor: int, seconds: float) -> bool:
 
 
 def throughout(probe: Callable[[], bool], *, seconds: float, what: str = "") -> None:
-    """Require *probe* to be true at every call for *seconds*.
+    """Require *probe* to be true at every call for *seconds*, and at one call at least.
 
     Raises:
         AssertionError: It was not, once.
     """
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    while True:
         assert probe(), f"did not hold throughout {seconds:g} s: {what or probe}"
         time.sleep(_PAUSE)
+        if time.monotonic() >= until:
+            return
