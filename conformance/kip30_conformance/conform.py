@@ -139,6 +139,7 @@ def _run(
         started=started.isoformat(timespec="seconds"),
         seconds=time.monotonic() - begun,
         environment=environment,
+        interrupted=ended.interrupted,
     )
     _write(summary, folder)
     print(f"{summary}; reports in {folder}", file=sys.stderr)  # noqa: T201  the end of the progress

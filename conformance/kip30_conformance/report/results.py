@@ -103,7 +103,10 @@ class StoreUnderTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """A whole run."""
+    """A whole run, or one that was *interrupted*: checks are missing then.
+
+    What has failed by then has failed.
+    """
 
     store: StoreUnderTest
     checks: Sequence[Check]
@@ -112,20 +115,22 @@ class Summary:
     started: str
     seconds: float
     environment: Mapping[str, str]
+    interrupted: bool = False
 
     @property
     def exit_code(self) -> int:
-        """0 if all passed, 1 if some failed, 3 if the run proves nothing."""
+        """0 if all passed, 1 if some failed, 3 if the run proves nothing or was interrupted."""
         outcomes = {check.outcome for check in self.checks}
         if CheckOutcome.FAILED in outcomes:
             return 1
-        return (
-            3 if CheckOutcome.NO_EVIDENCE in outcomes or CheckOutcome.PASSED not in outcomes else 0
-        )
+        is_unproven = CheckOutcome.NO_EVIDENCE in outcomes or CheckOutcome.PASSED not in outcomes
+        return 3 if is_unproven or self.interrupted else 0
 
     @property
     def verdict(self) -> str:
         """The exit code in words."""
+        if self.interrupted and self.exit_code != 1:
+            return "interrupted"
         passed = "passed, of what could be tested" if self.untested() else "passed"
         return {0: passed, 1: "failed", 3: "no evidence"}[self.exit_code]
 
@@ -176,6 +181,7 @@ class Summary:
             "format": FORMAT,
             "verdict": self.verdict,
             "exit_code": self.exit_code,
+            "interrupted": self.interrupted,
             "level": self.level.value,
             "seed": self.seed,
             "started": self.started,

@@ -211,6 +211,7 @@ def test_an_interrupted_run_reports_what_it_has(
     report = report_in(tmp_path / "out")
     assert 5 <= len(report["checks"]) < 100
     assert {one["outcome"] for one in report["checks"]} <= {"passed", "skipped"}
+    assert (report["verdict"], report["exit_code"]) == ("interrupted", 3)
 
 
 @pytest.mark.large

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -74,6 +75,22 @@ def summary(*checks: Check) -> Summary:
 )
 def test_exit_code(outcomes: list[CheckOutcome], exit_code: int) -> None:
     assert summary(*map(check, outcomes)).exit_code == exit_code
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict", "exit_code"),
+    [
+        (CheckOutcome.PASSED, "interrupted", 3),
+        (CheckOutcome.NO_EVIDENCE, "interrupted", 3),
+        (CheckOutcome.FAILED, "failed", 1),
+    ],
+)
+def test_an_interrupted_run_has_not_passed(
+    outcome: CheckOutcome, verdict: str, exit_code: int
+) -> None:
+    one = replace(summary(check(outcome)), interrupted=True)
+    assert (one.verdict, one.exit_code, one.to_json()["interrupted"]) == (verdict, exit_code, True)
+    assert f"kip30 on toy: {verdict}" in markdown(one)
 
 
 @pytest.mark.parametrize(
