@@ -91,6 +91,7 @@ CONVICTIONS = {
 }
 
 CONVICTIONS_ALONE = {
+    "broken_storage:FenceIgnored": "TestStorageHistories::test_S48_no_refusal_without_cause",
     "broken_boundaries:FenceOfAnyNamespace": "TestIsolation::test_G30_fence[put_many]",
     "broken_boundaries:FenceInAnyCase": "TestLookalike::test_G31_services[case]",
     "broken_boundaries:GuardOfAnyNamespace": "TestIsolation::test_G30_guard[put]",

@@ -3,7 +3,7 @@
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from kip30_conformance.clients.peer import Peer
 from kip30_conformance.clients.random_calls import Worker
 from kip30_conformance.evidence import Evidence, NoEvidenceError
 from kip30_conformance.harness import Harness
+from kip30_conformance.polling import eventually
 from kip30_conformance.suite import OpenClient, OpenPeer, Suite
 
 KEYS = ["n/a", "n/b", "n/c"]
@@ -61,11 +62,13 @@ class StorageHistoryTests(Suite):
         clients = [open_client(), open_client()]
         faults, killed = harness.faults(clients[0]), peer()
         _send_work(killed, "killed", 100 * TIMES, tmp_path)
+        eventually(lambda: _has_answers(tmp_path), what="the process to be killed makes calls")
         faults.lose_answers("storage.write", times=TIMES // 4)
         rows = _work_here(clients)
         killed.kill()
         rows_of_killed = read_rows(tmp_path)
         evidence.saw("lost answers", faults.counted())
+        evidence.saw("calls until kill -9", len(rows_of_killed))
         evidence.saw("calls prevented by kill -9", 100 * TIMES - len(rows_of_killed))
         _expect_linearizable([*rows, *rows_of_killed], faults=faults.counted())
 
@@ -95,24 +98,34 @@ class StorageHistoryTests(Suite):
 
 
 def _lead(client: PluginLocator, recorder: HistoryRecorder, terms: list[Term]) -> None:
-    """Lead a few times, and write with the fence of each term, also after it has ended."""
-    election = client.leader_election("s")
+    """Lead a few times, and write with the fence of each term, also after it has ended.
+
+    A write right after the end may come before the next term. One under the next term of the same
+    client cannot.
+    """
+    election, former = client.leader_election("s"), None
     for _ in range(TERMS):
         with election.lead(_name(client), "") as leadership:
             begun_ns = time.monotonic_ns()
-            _write_fenced(client, recorder, leadership, FENCED_WRITES)
+            if former is not None:
+                _write_fenced(client, recorder, former, ["under the next one"])
+            _write_fenced(client, recorder, leadership, range(FENCED_WRITES))
             held_ns = time.monotonic_ns()
             if leadership.is_valid():
                 terms.append(Term("s", leadership.epoch, begun_ns, held_ns))
-        _write_fenced(client, recorder, leadership, 1)
+        _write_fenced(client, recorder, leadership, ["after the end"])
+        former = leadership
 
 
 def _write_fenced(
-    client: PluginLocator, recorder: HistoryRecorder, leadership: Leadership, times: int
+    client: PluginLocator,
+    recorder: HistoryRecorder,
+    leadership: Leadership,
+    writes: Iterable[object],
 ) -> None:
     fence, storage, key = Fence("s", leadership.epoch), client.storage(), KEYS[0]
-    for number in range(times):
-        value = f"{_name(client)} {fence.epoch} {number} {times}"
+    for write in writes:
+        value = f"{_name(client)} {fence.epoch} {write}"
         with (
             suppress(DefiniteError, OutcomeUnknownError),
             recorder.call(_name(client), "set", key, value, fence=fence) as call,
@@ -134,6 +147,10 @@ def _work_here(clients: Sequence[PluginLocator]) -> list[Operation]:
     ]
     together([partial(worker.work, TIMES) for worker in workers])
     return recorder.rows()
+
+
+def _has_answers(directory: Path) -> bool:
+    return any(row.answered for row in read_rows(directory))
 
 
 def _send_work(peer: Peer, process: str, times: int, directory: Path) -> None:
