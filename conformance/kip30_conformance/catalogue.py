@@ -29,17 +29,24 @@ def failed_in(folder: Path) -> Sequence[str]:
     """Return the cases that failed, or proved nothing, in the run that left its report in *folder*.
 
     Raises:
-        ConfigError: There is no report of this version there.
+        ConfigError: There is no report of this version there, or the run was interrupted before any
+            case failed.
     """
     try:
-        checks = json.loads((folder / "report.json").read_text(encoding="utf-8"))["checks"]
+        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         bad = {CheckOutcome.FAILED.value, CheckOutcome.NO_EVIDENCE.value}
-        return sorted({one["case"] for one in checks if one["outcome"] in bad and one["case"]})
+        checks, is_part = report["checks"], report.get("interrupted", False)
+        cases = sorted({one["case"] for one in checks if one["outcome"] in bad and one["case"]})
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(
             f"{folder} has no report that says what failed ({error}): run without --failed first,"
             " or name the folder of a run by --out"
         ) from error
+    if is_part and not cases:
+        raise ConfigError(
+            f"the last run of {folder} was interrupted before anything failed: run without --failed"
+        )
+    return cases
 
 
 def _all() -> Iterator[Listed]:

@@ -117,6 +117,17 @@ def test_failed_cases_are_counted_named_and_repeated(config: Path, tmp_path: Pat
     assert "nothing failed in the last run of out" in ended.stderr
 
 
+def test_an_interrupted_run_without_failures_is_none_to_repeat(
+    config: Path, tmp_path: Path
+) -> None:
+    conform.run(config, cases=["S03"], out_dir=tmp_path / "out")
+    report = report_in(tmp_path / "out")
+    (tmp_path / "out" / "report.json").write_text(json.dumps({**report, "interrupted": True}))
+    ended = conform_process(config, "--failed", "--out", "out")
+    assert ended.returncode == 2
+    assert "was interrupted before anything failed: run without --failed" in ended.stderr
+
+
 def test_failures_of_no_run_are_none_to_repeat(config: Path) -> None:
     ended = conform_process(config, "--failed", "--out", "none")
     assert ended.returncode == 2
