@@ -120,7 +120,12 @@ def _load_file(file: Path, *, is_named: bool = True, may_wait: bool) -> Properti
             f"{FURTHER_FILE} ({named.origin}) reads a file, and another user may have written it:"
             f" {named.untrusted_reason}; name the other file with --config instead"
         )
-    further = file.parent / without_tilde(Path(named.text.strip()))
+    try:
+        further = file.parent / without_tilde(Path(named.text.strip()))
+    except RuntimeError as error:
+        raise ConfigError(
+            f"{FURTHER_FILE} ({named.origin}): no home directory for '~'; write the path in full"
+        ) from error
     second = _read_file(further, is_named=True, may_wait=may_wait)
     if FURTHER_FILE in second:
         raise ConfigError(f"{FURTHER_FILE} ({second[FURTHER_FILE].origin}): only one is allowed")

@@ -318,6 +318,12 @@ def test_the_further_file_must_be_there_and_is_the_last(here: Path) -> None:
 # -- the default file
 
 
+def test_a_further_file_in_a_home_that_is_not_there_is_named(here: Path) -> None:
+    file = write(here / "server.properties", f"{FURTHER_FILE} = ~nobody-has-this-name/x\n")
+    with pytest.raises(ConfigError, match=rf"{FURTHER_FILE} \(.*:1\): no home directory for '~'"):
+        load(file)
+
+
 def test_the_default_file_is_the_named_one_else_the_one_here_else_none(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
