@@ -59,7 +59,10 @@ def _resolve(found: re.Match[str], value: Value, where: str) -> str:
 
 
 def _variable(name: str, where: str) -> str:
-    value = os.environ.get(name)
+    try:
+        value = os.environ.get(name)
+    except UnicodeEncodeError:  # no variable can have such a name
+        value = None
     if value is None:
         raise ConfigError(f"{where}: the environment variable {name} is not set")
     return value

@@ -23,6 +23,7 @@ _DURATION = re.compile(r"([0-9]{1,9})\s*(ms|s|m|min|h)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 _DAY_MS = 86_400_000
 _MAX_PORT = 65_535
+_EMPTY = "empty; give a value or leave the key out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,16 @@ class Address(NamedTuple):
 
 def _text(written: str) -> str:
     if not written:
-        raise ValueError("empty; give a value or leave the key out")
+        raise ValueError(_EMPTY)
+    return _encodable(written)
+
+
+def _encodable(written: str) -> str:
+    """Return *written*, unless it holds a lone surrogate: half of a pair, or a byte of no text."""
+    try:
+        written.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it cannot be written as UTF-8; give text") from None
     return written
 
 
@@ -65,8 +75,14 @@ def _boolean(written: str) -> bool:
 def _path(written: str) -> Path:
     if "\0" in written:
         raise ValueError("a path cannot contain a NUL character; remove it")
+    if not written:
+        raise ValueError(_EMPTY)
     try:
-        return without_tilde(Path(_text(written)))
+        os.fsencode(written)  # which takes bytes that are no text: file systems have such names
+    except UnicodeEncodeError:
+        raise ValueError("it cannot be the name of a file; give text") from None
+    try:
+        return without_tilde(Path(written))
     except RuntimeError as error:
         raise ValueError("no home directory for '~'; write the path in full") from error
 
@@ -132,7 +148,7 @@ def addresses(default_port: int) -> Parser[tuple[Address, ...]]:
     """Return a parser of ``host:port,host:port``; an IPv6 host stands in brackets."""
 
     def read(written: str) -> tuple[Address, ...]:
-        return tuple(_address(part, default_port) for part in _parts(written))
+        return tuple(_address(part, default_port) for part in _parts(_encodable(written)))
 
     return Parser(read, "addresses host:port, comma separated")
 

@@ -1,5 +1,6 @@
 """Every kind of value: accepted texts, and the complaints about others."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,11 @@ def test_takes_what_operators_write(parser: Parser[Any], written: str, value: ob
         (choice("quorum", "one"), "quorun", "not one of quorum, one (did you mean quorum?)"),
         (path, "", "empty"),
         (path, "~nobody-has-this-name/x", "no home directory"),
+        (path, "/x\ud800", "cannot be the name of a file"),
+        (paths, "/x,/y\ud800", "cannot be the name of a file"),
+        (text, "x\ud800", "cannot be written as UTF-8"),
+        (text, os.fsdecode(b"x\xff"), "cannot be written as UTF-8"),
+        (addresses(2379), "x\ud800:1", "cannot be written as UTF-8"),
         (paths, "/a,,/b", "an empty entry"),
         (addresses(2379), "", "an empty entry"),
         (addresses(2379), "http://etcd:2379", "not an address; write host:2379"),

@@ -196,6 +196,8 @@ def test_no_error_shows_what_is_hidden(monkeypatch: pytest.MonkeyPatch, written:
         ("${file:~nobody-at-all/x}", "cannot read the file ~nobody-at-all/x: Could not determine"),
         ("${file:/}", "cannot read the file /: Is a directory"),
         ("${vault:shop}", "write ${env:NAME} or ${file:/path}"),
+        ("${env:\ud800}", "the environment variable \ud800 is not set"),
+        ("${file:\ud800}", "cannot read the file \ud800: 'utf-8' codec can't encode"),
         ("${env:}", "write ${env:NAME} or ${file:/path}"),
         ("${env:SHOP", "write ${env:NAME} or ${file:/path}"),
         ("${SHOP}", "write ${env:NAME} or ${file:/path}"),
