@@ -180,7 +180,7 @@ class Registry:
                 yield
         except ConfigError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a module that exits would end the program
             if self._may_lack(error):
                 raise NotLoadedError(
                     f"{what} needs a package that may be in plugin.additional.paths, and nothing"
@@ -190,7 +190,7 @@ class Registry:
                 f"{what} cannot be imported: {type(error).__name__}: {error}{advice}"
             ) from error
 
-    def _may_lack(self, error: Exception) -> bool:
+    def _may_lack(self, error: BaseException) -> bool:
         """Return whether *error* could be due to plugins that were not loaded."""
         is_missing = isinstance(error, ModuleNotFoundError)
         return is_missing and bool(self._paths.places) and not self._load_plugins

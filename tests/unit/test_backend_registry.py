@@ -165,6 +165,7 @@ def test_kip30s_own_stores_are_named_with_their_extra(site: Site) -> None:
         ("", "AttributeError: module 'site_shop' has no attribute 'shop'"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("class", "SyntaxError: invalid syntax"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
     ],
 )
 def test_the_error_names_why_a_backend_cannot_be_imported(
