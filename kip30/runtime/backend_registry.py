@@ -12,11 +12,11 @@ from dataclasses import is_dataclass
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kip30.config import CommonSettings, Properties, did_you_mean
 from kip30.config.extras import how_to_install
-from kip30.driver import Backend
+from kip30.driver import Backend, Capability
 from kip30.driver.kit.fork_safety import UninterruptedByFork
 from kip30.errors import ConfigError
 from kip30.runtime.plugin_paths import AdditionalPaths
@@ -280,6 +280,13 @@ def _checked(found: object, what: str) -> type[Backend]:
         raise ConfigError(f"{what} lacks {', '.join(missing)}")
     if not is_dataclass(found.settings_class):
         raise ConfigError(f"{what} has a settings_class that is not a dataclass")
+    declared = cast("object", found.capabilities)
+    if not isinstance(declared, frozenset) or not all(
+        isinstance(one, Capability) for one in declared
+    ):
+        raise ConfigError(
+            f"{what} has capabilities that are not a frozenset of kip30.driver.Capability"
+        )
     return found
 
 

@@ -203,6 +203,14 @@ def test_a_name_claimed_twice_is_refused_with_both(site: Site) -> None:
             BACKEND.format(name="shop") + "    settings_class = int",
             "has a settings_class that is not a dataclass",
         ),
+        (
+            BACKEND.format(name="shop") + "    capabilities = None",
+            "has capabilities that are not a frozenset of kip30.driver.Capability",
+        ),
+        (
+            BACKEND.format(name="shop") + "    capabilities = frozenset({'fencing'})",
+            "has capabilities that are not a frozenset of kip30.driver.Capability",
+        ),
     ],
 )
 def test_an_incomplete_backend_is_refused(site: Site, source: str, complaint: str) -> None:
