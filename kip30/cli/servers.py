@@ -48,8 +48,11 @@ def up(store: str, *, nodes: int, folder: Path | None) -> int:
 
     They listen on the loopback interface alone, and end with this command, however it ends. What
     is printed is a properties file for --config. `kip30 servers install` installs the servers.
+
+    Needs the extra "conformance".
     """
     servers = _conformance_import.part("servers")
+    _conformance_import.part("servers.process_tree")  # the supervisor needs it, in its process
     with servers.start(store, nodes, folder=folder) as ensemble:
         for key, value in ensemble.settings().items():
             click.echo(f"{key}={value}")

@@ -150,9 +150,10 @@ def test_without_its_extra_the_suite_names_it(module: str, words: tuple[str, ...
     assert f"needs {module}; {how_to_install('conformance')}" in result.stderr.decode()
 
 
+@pytest.mark.parametrize("words", [("storm", "nonsense"), ("up", "etcd")], ids=" ".join)
 @pytest.mark.usefixtures("shell")
-def test_without_its_extra_a_storm_names_it() -> None:
-    result = without("psutil", "servers", "storm", "nonsense")
+def test_without_its_extra_a_command_of_servers_names_it(words: tuple[str, ...]) -> None:
+    result = without("psutil", "servers", *words)
     assert result.returncode == Status.USAGE
     assert f"needs psutil; {how_to_install('conformance')}" in result.stderr.decode()
 
