@@ -219,8 +219,11 @@ def _default(registry: Registry) -> tuple[str, str]:
         name for name in registry.names() if name != EMBEDDED and _is_installed(name, registry)
     ]
     if len(usable) > 1:
-        settings = " or ".join(f"plugin.backend={name}" for name in (*usable, EMBEDDED))
-        raise ConfigError(f"several stores are installed: set {settings}")
+        names = f"{', '.join(usable)} or {EMBEDDED}"
+        raise ConfigError(
+            f"several stores are installed: set plugin.backend to {names},"
+            " in the properties file (./kip30.properties if none is named) or by `kip30 --backend`"
+        )
     if usable:
         return usable[0], f"it is the only store installed besides {EMBEDDED}"
     return EMBEDDED, "no other store is installed"

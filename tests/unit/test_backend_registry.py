@@ -460,8 +460,8 @@ def test_with_nothing_named_several_stores_are_listed(site: Site) -> None:
     with pytest.raises(ConfigError) as refused:
         choose()
     assert str(refused.value) == (
-        "several stores are installed: set plugin.backend=consul or plugin.backend=etcd"
-        " or plugin.backend=embedded"
+        "several stores are installed: set plugin.backend to consul, etcd or embedded,"
+        " in the properties file (./kip30.properties if none is named) or by `kip30 --backend`"
     )
 
 
