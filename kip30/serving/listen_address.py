@@ -1,5 +1,6 @@
 """The address that a server listens at, and the hosts that it answers for."""
 
+import errno
 import os
 import re
 import socket
@@ -17,6 +18,7 @@ _HOST = rf"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>{_NAME}))"
 _ADDRESS = re.compile(rf"(?:{_HOST}:)?(?P<port>[0-9]{{1,5}})")
 _HOST_FIELD = re.compile(rf"{_HOST}(?::[0-9]*)?")
 _MOST_PORT = 65_535
+_IN_USE = "choose another address, or end the program that listens there"
 
 
 class ListenAddress(NamedTuple):
@@ -78,7 +80,8 @@ def listen_at(address: ListenAddress) -> socket.socket:
             raise
     except (OSError, UnicodeError) as error:
         number, why = getattr(error, "errno", None), getattr(error, "strerror", None)
-        raise OSError(number, f"cannot listen at {address}: {why or error}") from error
+        remedy = f": {_IN_USE}" if number == errno.EADDRINUSE else ""
+        raise OSError(number, f"cannot listen at {address}: {why or error}{remedy}") from error
     return listener
 
 
