@@ -29,8 +29,10 @@ def command(choice: StoreChoice, service: str, *, of_directives: bool, output: O
     """Print the latest terms of SERVICE, the oldest first.
 
     A line is the epoch, the leader, from when to when it led by its own clock, and why its term
-    ended; "-" is the end of a term that lasts. Leaders note the last 20 terms whose setting
-    plugin.operations is true, as by default for `kip30 run`. Exits with 1 if there are none.
+    ended; "-" is the end of a term that lasts. If its leader could not note the end, as after
+    `kill -9`, the beginning of the next term is shown as the end. Leaders note the last 20 terms
+    whose setting plugin.operations is true, as by default for `kip30 run`. Exits with 1 if there
+    are none.
 
     With --directives a line is a number, when, which operator, and what was asked: the last 20
     actions of `kip30 pause`, `resume`, `step-down` and `hand-over`.
@@ -39,17 +41,21 @@ def command(choice: StoreChoice, service: str, *, of_directives: bool, output: O
         if of_directives:
             log = read_directives(locator, service).directives.log
             output.table(_DIRECTIVE_TITLES, map(_directive_row, log), _records(service, log))
-            return _status(log, service, output)
+            return _status(log, f"no directive for {service!r} is noted", output)
         terms = read_past_terms(locator, service)
     output.table(_TITLES, map(_row, terms), _records(service, terms))
-    return _status(terms, service, output)
+    nothing = (
+        f"no term of {service!r} is noted: leaders note theirs if plugin.operations is true, as by"
+        " default for `kip30 run`"
+    )
+    return _status(terms, nothing, output)
 
 
-def _status(found: Sequence[object], service: str, output: Output) -> int:
+def _status(found: Sequence[object], nothing: str, output: Output) -> int:
     if found:
         return Status.OK
     if not output.is_objects:
-        say(f"nothing is noted of {service!r}")
+        say(f"{nothing} — `kip30 services` lists the services")
     return Status.REFUSED
 
 

@@ -166,10 +166,11 @@ def test_terms_and_directives_are_listed(shell: Shell) -> None:
 
 
 def test_a_service_of_which_nothing_is_noted_is_refused(shell: Shell) -> None:
-    for options in ((), ("--directives",)):
+    for options, what in (((), "no term of"), (("--directives",), "no directive for")):
         result = shell("terms", "s", *options)
         assert (result.exit_code, result.stdout) == (Status.REFUSED, "")
-        assert "nothing is noted of 's'" in result.stderr
+        assert result.stderr.startswith(f"kip30: {what} 's' is noted")
+        assert "`kip30 services` lists the services" in result.stderr
         assert shell("terms", "s", *options, "--json").stdout == ""
 
 
