@@ -4,6 +4,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
+from operator import methodcaller
 from typing import Any
 
 from kip30.driver.kit.thread_start import start_eventually
@@ -15,26 +16,34 @@ class CloseOnce:
     def __init__(self, is_awaited: Callable[[], bool]) -> None:
         """Start open; a caller does not wait if *is_awaited* returns that others wait for it."""
         self._is_awaited = is_awaited
-        # The first caller takes the lock for good, and sets the event in the end.
+        # The first caller takes one lock for good, and notes that in the same call of C code. It
+        # releases the other one in the end. Elsewhere, as inside of an event, a signal handler may
+        # raise, and all other callers would wait for ever.
         self._begun = threading.Lock()
-        self._over = threading.Event()
+        self._over = threading.Lock()
+        self._over.acquire()
 
     def once(self, end: Callable[[], None]) -> None:
         """Run *end*, unless that was begun; then return when it has finished."""
-        if self._begun.acquire(blocking=False):
-            try:
+        taken: list[threading.Lock] = []
+        try:
+            taken.extend(filter(_taken, [self._begun]))
+            if taken:
                 end()
-            finally:
-                self._over.set()
-        elif not self._is_awaited():
-            self._over.wait()
+            elif not self._is_awaited():
+                with self._over:
+                    pass
+        finally:
+            if taken:
+                self._over.release()
 
     def forgo(self) -> None:
         """Mark it closed in a forked child, without closing: the resources are the parent's."""
-        # A thread that the child does not have may hold the event's own lock.
-        self._begun, self._over = threading.Lock(), threading.Event()
+        self._begun, self._over = threading.Lock(), threading.Lock()
         self._begun.acquire()
-        self._over.set()
+
+
+_taken = methodcaller("acquire", blocking=False)
 
 
 def end_all(*steps: Callable[[], object]) -> None:
