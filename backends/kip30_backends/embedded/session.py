@@ -174,12 +174,16 @@ class Sessions:
             self._liveness.mark_ending(session.ident)
             self._ends.expect(session.ident)
             self.session = None
+        is_ended = False
         try:
             session.lease.end(reason)
         finally:
-            is_ended = self._ends.end(session.ident, backoff)
-        # Without its file a session that is still in the store would last until its deadline.
-        self._locks.drop(session.file, session.descriptor, keep=not is_ended)
+            session.lease.end(reason)  # before the claims, also if a signal handler raised in it
+            try:
+                is_ended = self._ends.end(session.ident, backoff)
+            finally:
+                # Without its file a session still in the store would last until its deadline.
+                self._locks.drop(session.file, session.descriptor, keep=not is_ended)
 
     def renew_now(self) -> None:
         """Make the next `renew` act whether a renewal is due or not."""

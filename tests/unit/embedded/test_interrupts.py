@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from kip30.driver.records import Claim, Condition, Kind, Target, Write
+from kip30.driver.records import Claim, Condition, HeldByOther, Kind, Target, Write
 from kip30.errors import StoreError, UnavailableError
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, database_file, fork_safety
@@ -217,6 +217,25 @@ def claim_under_interrupts(backend: EmbeddedBackend, unlocked: Any, eventually: 
         in_thread(partial(claim, f"theirs{point}"))
     assert number > 100
     assert int(backend.describe()["sessions"]) <= 2  # this one, and one that was interrupted
+
+
+def test_an_end_of_a_session_interrupted_anywhere_lets_no_other_lead_beside_it(
+    open_backend: Any,
+) -> None:
+    backend, other = (open_backend(session=60, operation=20) for _ in range(2))
+    sessions = backend._resources.sessions
+    claims = list[Claim]()
+
+    def claim() -> None:
+        claims.append(backend.election.claim(str(len(claims)), "me", "n", b"").result())
+
+    def end() -> None:
+        sessions.end(sessions.session, "for the next round")
+
+    for _ in points(end, prepare=claim):
+        led = other.election.claim(str(len(claims) - 1), "other", "n", b"").result()
+        assert isinstance(led, HeldByOther) or not claims[-1].lease.is_valid()
+    assert len(claims) > 50
 
 
 def running_threads() -> list[threading.Thread]:
