@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
 
 from kip30.driver import Context, Watch
-from kip30.driver.kit.lifecycle import CloseOnce
+from kip30.driver.kit.lifecycle import CloseOnce, end_all
 from kip30.driver.kit.watch import Sink
 from kip30.driver.records import Snapshot, Target
 from kip30_backends.embedded import database_file, fork_safety, liveness_locks
@@ -155,13 +155,15 @@ class Resources:
             return  # forked by code that runs no hooks: all this is the parent's
         # Deliveries stop first, and the threads end, or leave this alone, before what they use is
         # closed.
-        self.watches.close()
-        self.watch_thread.stop()
-        self.renewal.stop()
-        self.sessions.close()
-        self.connections.close()
-        self.signal_file.close()
-        self._directory_lock.close()
+        end_all(
+            self.watches.close,
+            self.watch_thread.stop,
+            self.renewal.stop,
+            self.sessions.close,
+            self.connections.close,
+            self.signal_file.close,
+            self._directory_lock.close,
+        )
 
     def _serve_session(self) -> None:
         self.renewal.wake()

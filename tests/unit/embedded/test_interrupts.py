@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kip30.driver.records import Claim, Condition, HeldByOther, Kind, Target, Write
-from kip30.errors import StoreError, UnavailableError
+from kip30.errors import ClosedError, StoreError, UnavailableError
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, database_file, fork_safety
 from kip30_backends.embedded.database import QueueTurn, WriteQueue
@@ -236,6 +236,20 @@ def test_an_end_of_a_session_interrupted_anywhere_lets_no_other_lead_beside_it(
         led = other.election.claim(str(len(claims) - 1), "other", "n", b"").result()
         assert isinstance(led, HeldByOther) or not claims[-1].lease.is_valid()
     assert len(claims) > 50
+
+
+def test_a_close_that_is_interrupted_while_it_waits_gives_everything_back(
+    open_backend: Any, locked: Any, eventually: Any
+) -> None:
+    other, backend = (open_backend(session=60, operation=20) for _ in range(2))
+    claim = backend.election.claim("s", "me", "n", b"").result()
+    with locked(), pytest.raises(Interrupted), time_limit(0.1):
+        backend.close()  # which waits for the other program for longer
+    assert not claim.lease.is_valid()
+    with pytest.raises(ClosedError):
+        backend.storage.read([KEY]).result()
+    assert isinstance(other.election.claim("s", "other", "n", b"").result(), Claim)
+    eventually(lambda: backend._resources.renewal._thread is None)
 
 
 def running_threads() -> list[threading.Thread]:
