@@ -24,7 +24,9 @@ _KINDS = {"services": Kind.SERVICE, "groups": Kind.GROUP, "namespaces": Kind.NAM
     required=True,
     help="Minimum time since the last use: a number with s, min, h or d, such as 30d.",
 )
-@click.option("--dry-run", is_flag=True, help="Remove nothing, and count what would be removed.")
+@click.option(
+    "-n", "--dry-run", is_flag=True, help="Remove nothing, and count what would be removed."
+)
 @_output.prints_records
 @opens_store
 def command(choice: StoreChoice, *, unused: float, dry_run: bool, output: Output) -> None:

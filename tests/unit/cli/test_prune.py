@@ -50,7 +50,7 @@ def test_directives_that_ask_nothing_go_with_their_service(shell: Shell) -> None
             log = tuple(one._replace(at=now - 3 * 86_400) for one in directives.log)
             storage.set(key, encode_directives(directives._replace(log=log)))
         locator.leader_election("led").nominate("host-1", "")
-        dry = shell.json("prune", "--unused", "2d", "--dry-run")
+        dry = shell.json("prune", "--unused", "2d", "-n")
         assert dry == [{**NOTHING, "directives": 1, "dry_run": True}]
         assert shell.json("prune", "--unused", "2d") == [{**NOTHING, "directives": 1}]
         assert shell.json("prune", "--unused", "2d") == [NOTHING]
