@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 @click.option("--once", is_flag=True, help="Exit when leadership is lost, without waiting again.")
 @runs_command(
     held="leadership",
-    least="until the store has answered once",
+    least="at least until one attempt has ended or taken the operation timeout",
     least_seconds=0.0,
     ends="the lease runs out sooner",
 )
