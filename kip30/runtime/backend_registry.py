@@ -284,9 +284,7 @@ def _checked(found: object, what: str) -> type[Backend]:
     if not is_dataclass(found.settings_class):
         raise ConfigError(f"{what} has a settings_class that is not a dataclass")
     declared = cast("object", found.capabilities)
-    if not isinstance(declared, frozenset) or not all(
-        isinstance(one, Capability) for one in declared
-    ):
+    if not isinstance(declared, frozenset) or cast("frozenset[object]", declared) - {*Capability}:
         raise ConfigError(
             f"{what} has capabilities that are not a frozenset of kip30.driver.Capability"
         )

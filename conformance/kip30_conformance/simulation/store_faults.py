@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import cast
 
 from typing_extensions import override
 
@@ -66,5 +65,6 @@ class StoreFaults(Faults):
 
 def _fault(backend: Backend | None, name: str) -> Callable[..., object] | None:
     """Return the method *name* of the backend's faults; None if it has none."""
+    method: Callable[..., object] | None
     method = getattr(getattr(backend, "faults", None), name, None)
-    return cast("Callable[..., object]", method) if callable(method) else None
+    return method if callable(method) else None
