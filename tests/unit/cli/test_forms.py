@@ -219,14 +219,14 @@ def test_half_a_pair_of_surrogates_is_the_text_of_a_table(text: str, written: st
     assert yaml_document({"text": text}) == f"---\ntext: {written}"
 
 
-def test_a_setting_with_half_a_pair_is_printed_in_each_form(shell: Shell) -> None:
-    shell.configure(plugin_embedded_directory="/a\\ud800b")
+def test_a_path_whose_bytes_are_no_text_is_printed_in_each_form(shell: Shell) -> None:
+    shell.configure(plugin_embedded_directory="/a\\udcffb")
     words = ("config", "--effective")
     in_json = {row["key"]: row["value"] for row in shell.json(*words)}
-    assert in_json["plugin.embedded.directory"] == "/a\ud800b"
+    assert in_json["plugin.embedded.directory"] == "/a\udcffb"
     in_yaml = {row["key"]: row for row in yaml_documents(shell(*words, "-o", "yaml").stdout)}
-    assert in_yaml["plugin.embedded.directory"]["value"] == "/a\\ud800b"
-    assert "plugin.embedded.directory\t/a\\ud800b\t" in shell(*words, "-o", "tsv").stdout
+    assert in_yaml["plugin.embedded.directory"]["value"] == "/a\\udcffb"
+    assert "plugin.embedded.directory\t/a\\udcffb\t" in shell(*words, "-o", "tsv").stdout
 
 
 def test_values_of_all_types_are_read_back() -> None:
