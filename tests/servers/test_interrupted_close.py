@@ -14,7 +14,7 @@ _PARTS: dict[str, Callable[[Any], tuple[object, str]]] = {
     "consul": lambda resources: (resources.sessions, "close"),
     "cassandra": lambda resources: (resources.claims, "close"),
     "zookeeper": lambda resources: (resources.watches, "close"),
-    "zookeeper connection": lambda resources: (resources.sessions.current.client, "end"),
+    "zookeeper connection": lambda resources: (resources.sessions.current.connection, "end"),
 }
 
 
